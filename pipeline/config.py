@@ -1,0 +1,217 @@
+"""PipelineConfig: everything a run is made of, from a preset or a YAML file, with --set overrides."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+import yaml
+from pydantic import Field
+
+from steps.configs.adapt_vocabulary import AdaptVocabularyConfig
+from steps.configs.continued_pretraining import ContinuedPretrainingConfig
+from steps.configs.evaluate_model import EvaluateModelConfig
+from steps.configs.fine_tune import FineTuneConfig
+from steps.configs.prepare_corpus import PrepareCorpusConfig
+from steps.configs.tokenize_corpus import TokenizeCorpusConfig
+from steps.configs.train_tokenizer import TrainTokenizerConfig
+from steps.contract import ConfigError, nearest_name
+
+PLACEHOLDER_ACCOUNT = "111122223333"
+
+
+class Section(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+
+class AwsSection(Section):
+    """The account. The defaults are valid-looking placeholders: good for an offline compile, refused by upsert."""
+
+    region: str = Field("us-west-2", pattern=r"^[a-z]{2}(-[a-z]+)+-\d$", description="AWS region")
+    bucket: str = Field(
+        "langadapt-placeholder-bucket", min_length=3, max_length=63, description="bucket for all artefacts"
+    )
+    prefix: str = Field("langadapt", pattern=r"^[A-Za-z0-9][A-Za-z0-9/_-]*$", description="key prefix in the bucket")
+    role_arn: str = Field(
+        f"arn:aws:iam::{PLACEHOLDER_ACCOUNT}:role/langadapt-placeholder-role",
+        pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$",
+        description="execution role of the jobs",
+    )
+    resolve_inputs_function_arn: str = Field(
+        f"arn:aws:lambda:us-west-2:{PLACEHOLDER_ACCOUNT}:function:langadapt-placeholder-resolve-inputs",
+        pattern=r"^arn:aws[a-z-]*:lambda:[a-z0-9-]+:\d{12}:function:.+$",
+        description="the ResolveInputs function",
+    )
+    image_uri: str = Field(
+        f"{PLACEHOLDER_ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com/langadapt-placeholder@sha256:" + "0" * 64,
+        description="environment image, by digest",
+    )
+    pipeline_name: str = Field("langadapt", pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,81}$", description="pipeline name")
+    model_package_group: str = Field(
+        "langadapt", pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}$", description="Model Registry group"
+    )
+    kms_key_id: str | None = Field(None, description="KMS key of the outputs")
+    subnets: tuple[str, ...] = Field((), description="subnets of the jobs; empty: no VPC")
+    security_group_ids: tuple[str, ...] = Field((), description="security groups of the jobs")
+
+
+class DataSection(Section):
+    """What a run reads: files or folders here, or s3:// prefixes. Null: the sample (laptop), a parameter (SageMaker)."""
+
+    corpus: str | None = Field(
+        None, description="text of the new language: .jsonl, .txt, .parquet, each also .gz or .zst"
+    )
+    conversations: str | None = Field(None, description="conversations in the new language, .jsonl")
+    base_model: str | None = Field(None, description="Hugging Face model folder with safetensors")
+    source_corpus: str | None = Field(None, description="text of the base model's language, for retention")
+    extra_heldout: str | None = Field(None, description="a further held-out text, never trained on")
+
+
+class JobSection(Section):
+    """Where one step's job runs."""
+
+    instance_type: str = Field(pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$", description="SageMaker instance type")
+    instance_count: int = Field(1, ge=1, le=100, description="instances")
+    volume_gib: int = Field(100, ge=1, le=16_384, description="storage volume, where the instance has none of its own")
+    max_runtime_seconds: int = Field(86_400, ge=60, le=432_000, description="time after which the job is stopped")
+
+
+class TrainingJobSection(JobSection):
+    max_runtime_seconds: int = Field(86_400, ge=60, le=2_419_200, description="time after which the job is stopped")
+
+
+class ComputeSection(Section):
+    """One job description a step, and how long results stay in the step cache."""
+
+    prepare_corpus: JobSection = JobSection(instance_type="ml.m5.4xlarge")
+    train_tokenizer: JobSection = JobSection(instance_type="ml.m5.4xlarge")
+    tokenize_corpus: JobSection = JobSection(instance_type="ml.m5.4xlarge")
+    adapt_vocabulary: JobSection = JobSection(instance_type="ml.m5.4xlarge")
+    continued_pretraining: TrainingJobSection = TrainingJobSection(instance_type="ml.p4d.24xlarge")
+    fine_tune: TrainingJobSection = TrainingJobSection(instance_type="ml.g5.8xlarge")
+    evaluate_model: JobSection = JobSection(instance_type="ml.g5.8xlarge")
+    cache_days: int = Field(30, ge=1, le=365, description="days that the step cache is valid")
+    max_attempts: int = Field(3, ge=1, le=10, description="attempts of a job after a fault of the service")
+
+
+class ThresholdsSection(Section):
+    """Defaults of the gate's parameters. None is built in: a preset or a config states them."""
+
+    max_bits_per_byte: float = Field(gt=0, description="ceiling of the candidate's bits per byte")
+    min_improvement: float = Field(description="smallest improvement over the base model, in bits per byte")
+    max_retention_loss: float | None = Field(
+        None, description="largest loss on the source language, in bits per byte; needed with data.source_corpus"
+    )
+
+
+class PipelineConfig(Section):
+    """The whole configuration; a section a step, fields in `steps/configs/`."""
+
+    preset: str = Field("", description="name that the run folder carries")
+    aws: AwsSection = AwsSection()
+    data: DataSection = DataSection()
+    compute: ComputeSection = ComputeSection()
+    thresholds: ThresholdsSection
+    model_approval_status: Literal["PendingManualApproval", "Approved", "Rejected"] = "PendingManualApproval"
+    prepare_corpus: PrepareCorpusConfig = PrepareCorpusConfig()
+    train_tokenizer: TrainTokenizerConfig
+    tokenize_corpus: TokenizeCorpusConfig
+    adapt_vocabulary: AdaptVocabularyConfig = AdaptVocabularyConfig()
+    continued_pretraining: ContinuedPretrainingConfig
+    fine_tune: FineTuneConfig
+    evaluate_model: EvaluateModelConfig = EvaluateModelConfig()
+
+    @pydantic.model_validator(mode="after")
+    def _fields_agree(self) -> PipelineConfig:
+        block, batch = self.tokenize_corpus.block_tokens, self.continued_pretraining.global_batch_tokens
+        if batch % block:
+            raise ValueError(
+                f"continued_pretraining.global_batch_tokens {batch} is no multiple of block_tokens {block}"
+            )
+        if self.data.source_corpus is not None and self.thresholds.max_retention_loss is None:
+            raise ValueError("data.source_corpus needs thresholds.max_retention_loss")
+        return self
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that travel with the package."""
+    folder = resources.files("pipeline") / "presets"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def load_config(preset: str | None = None, file: Path | None = None, overrides: Iterable[str] = ()) -> PipelineConfig:
+    """The configuration of a preset (default: laptop) or of a YAML file, with `section.field=value` overrides.
+
+    Raises ConfigError that names the field at fault and, for a misspelt one, the one meant.
+    """
+    if preset is not None and file is not None:
+        raise ConfigError("--config", str(file), limit="one of --preset and --config", remedy="Give only one of them.")
+    if file is not None:
+        if not file.is_file():
+            raise ConfigError("--config", f"{file} does not exist", remedy="Name a YAML file.")
+        text, name = file.read_text(encoding="utf-8"), file.stem
+    else:
+        name = preset or "laptop"
+        if name not in preset_names():
+            raise ConfigError("--preset", name, remedy=nearest_name(name, preset_names()))
+        text = (resources.files("pipeline") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(name, f"no YAML ({error})", remedy="Mend the file.") from error
+    if not isinstance(values, dict):
+        raise ConfigError(name, "no mapping of sections", remedy="Begin from a preset.")
+    values.setdefault("preset", name)
+    for override in overrides:
+        apply_override(values, override)
+    return validate_config(values)
+
+
+def apply_override(values: dict[str, Any], override: str) -> None:
+    """Applies one `section.field=value`, the value in YAML, to the nested mapping."""
+    path, equals, text = override.partition("=")
+    if not equals:
+        raise ConfigError("--set", override, limit="section.field=value", remedy="Put = between field and value.")
+    keys = path.strip().split(".")
+    target = values
+    for key in keys[:-1]:
+        target = target.setdefault(key, {})
+        if not isinstance(target, dict):
+            raise ConfigError("--set", override, remedy=f"{key} is a field, no section.")
+    try:
+        # A path or a text stays what was typed; numbers, lists, true, false and null are YAML's.
+        target[keys[-1]] = yaml.safe_load(text) if text else ""
+    except yaml.YAMLError:
+        target[keys[-1]] = text
+
+
+def validate_config(values: Mapping[str, Any]) -> PipelineConfig:
+    """The checked configuration. Raises ConfigError for the first field at fault."""
+    try:
+        return PipelineConfig.model_validate(values)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "config"
+        if first["type"] == "extra_forbidden":
+            raise ConfigError(where, "no such field", remedy=nearest_name(*_siblings(first["loc"]))) from error
+        value = "missing" if first["type"] == "missing" else repr(first["input"]) if first["loc"] else "inconsistent"
+        raise ConfigError(where, value, limit=first["msg"], remedy="Change this field.") from error
+
+
+def _siblings(location: tuple[int | str, ...]) -> tuple[str, list[str]]:
+    """The misspelt name at a location and the names of the fields that its section has."""
+    model: Any = PipelineConfig
+    for part in location[:-1]:
+        model = model.model_fields[part].annotation
+    return str(location[-1]), list(model.model_fields)
+
+
+def config_digest(config: pydantic.BaseModel) -> str:
+    """sha256 of a configuration's canonical JSON."""
+    canonical = json.dumps(config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""The work: one module a pipeline step, started as `python -m steps.<name>`."""

@@ -1,0 +1,25 @@
+"""Settings of AdaptVocabulary."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from steps.contract import StepConfig
+
+Initialiser = Literal["copy+subtoken_mean", "copy+mean", "normal"]
+
+
+class AdaptVocabularyConfig(StepConfig):
+    """How the rows of the new vocabulary get their first values."""
+
+    initialiser: Initialiser = Field("copy+subtoken_mean", description="the one whose model is kept")
+    compared_initialisers: tuple[Initialiser, ...] = Field(
+        (), description="further ones whose bits per byte at step 0 are measured beside it"
+    )
+    measured_documents: int = Field(64, ge=1, description="validation documents on which step 0 is measured")
+    context_bytes: int = Field(2_048, ge=64, description="context of that measurement, in UTF-8 bytes")
+    seed: int = Field(0, ge=0, description="seed of the random initialiser")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where present")
+    base_model_digest: str = Field("", description="digest of the base model, for the cache key")

@@ -1,0 +1,43 @@
+"""Settings of ContinuedPretraining."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from steps.contract import StepConfig
+
+
+class ContinuedPretrainingConfig(StepConfig):
+    """Two phases of continued pretraining: embeddings only, then all weights."""
+
+    phase_1_steps: int = Field(ge=0, description="optimizer steps with the backbone frozen")
+    phase_1_learning_rate: float = Field(gt=0, description="peak learning rate of phase 1")
+    phase_1_warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up at the start of phase 1")
+    phase_2_steps: int = Field(ge=0, description="optimizer steps with all weights trainable")
+    phase_2_learning_rate: float = Field(gt=0, description="peak learning rate of phase 2")
+    phase_2_warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up at the start of phase 2")
+    final_learning_rate_share: float = Field(
+        0.1, ge=0, le=1, description="share of the peak at which the cosine of a phase ends"
+    )
+    global_batch_tokens: int = Field(ge=16, description="tokens of one optimizer step over all devices")
+    device_batch_blocks: int = Field(ge=1, description="blocks of one forward and backward pass on one device")
+    adam_beta_1: float = Field(0.9, ge=0, lt=1, description="AdamW's first decay")
+    adam_beta_2: float = Field(0.95, ge=0, lt=1, description="AdamW's second decay")
+    adam_epsilon: float = Field(1e-8, gt=0, description="AdamW's epsilon")
+    weight_decay: float = Field(0.1, ge=0, description="AdamW's decoupled weight decay, for matrices of the backbone")
+    gradient_clip_norm: float = Field(1.0, gt=0, description="largest global norm of the gradient")
+    precision: Literal["float32", "bfloat16_mixed", "bfloat16"] = Field(
+        "bfloat16_mixed",
+        description="bfloat16_mixed: float32 masters, bfloat16 compute; bfloat16: all of it, as published",
+    )
+    activation_checkpointing: bool = Field(False, description="recompute the activations of each layer when going back")
+    liger: Literal["auto", "on", "off"] = Field("auto", description="Liger kernels; auto: on where CUDA is")
+    seed: int = Field(0, ge=0, description="seed of the order of the blocks")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where present")
+    log_every_steps: int = Field(10, ge=1, description="steps between two lines of metrics")
+    validate_every_steps: int = Field(500, ge=1, description="steps between two measurements on the validation blocks")
+    max_validation_blocks: int = Field(64, ge=1, description="validation blocks used")
+    checkpoint_every_steps: int = Field(500, ge=1, description="steps between two checkpoints")
+    kept_checkpoints: int = Field(2, ge=1, description="newest checkpoints kept")

@@ -1,0 +1,43 @@
+"""Settings of FineTune."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from steps.contract import StepConfig
+
+
+class FineTuneConfig(StepConfig):
+    """LoRA fine-tuning on conversations, loss on the assistant's tokens alone."""
+
+    lora_rank: int = Field(64, ge=1, description="rank of the adapter")
+    lora_alpha: float = Field(128, gt=0, description="the adapter is scaled by alpha / rank")
+    lora_dropout: float = Field(0.05, ge=0, lt=1, description="dropout before the adapter")
+    target_modules: tuple[str, ...] = Field(
+        ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
+        min_length=1,
+        description="linear layers that get an adapter",
+    )
+    max_tokens: int = Field(1_024, ge=16, description="longest conversation, in tokens")
+    learning_rate: float = Field(1e-4, gt=0, description="peak learning rate, linear decay to 0")
+    warmup_share: float = Field(0.03, ge=0, lt=1, description="share of the steps with linear warm-up")
+    epochs: float = Field(1, gt=0, description="passes over the conversations")
+    batch_conversations: int = Field(8, ge=1, description="conversations of one optimizer step on one device")
+    gradient_accumulation_steps: int = Field(1, ge=1, description="passes that make one optimizer step")
+    validation_share: float = Field(0.1, gt=0, lt=0.5, description="share of conversations held out by hash")
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="compute precision of the training")
+    seed: int = Field(0, ge=0, description="seed of the adapter and of the order")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where present")
+    log_every_steps: int = Field(5, ge=1, description="steps between two lines of metrics")
+    max_dropped_share: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="share of conversations without a trainable end of turn beyond which the step stops",
+    )
+    max_merge_difference: float = Field(
+        1e-3, gt=0, description="largest logit difference allowed between adapter model and merged model"
+    )
+    conversations_digest: str = Field("", description="digest of the conversations, for the cache key")

@@ -1,0 +1,24 @@
+"""Settings of TrainTokenizer."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from steps.contract import StepConfig
+
+
+class TrainTokenizerConfig(StepConfig):
+    """Which tokenizers are trained, and how one of them is chosen."""
+
+    vocabulary_sizes: tuple[int, ...] = Field(
+        (4_096,), min_length=1, description="sizes of the BBPE candidates, special tokens included; multiples of 64"
+    )
+    min_frequency: int = Field(2, ge=1, description="times a pair must occur in the training text to be merged")
+    max_training_bytes: int = Field(
+        2_000_000_000, ge=10_000, description="UTF-8 bytes of training text used; documents are sampled by hash beyond"
+    )
+    fertility_tolerance: float = Field(
+        0.03, ge=0, lt=1, description="the smallest candidate within this share of the lowest fertility is chosen"
+    )
+    chosen: str = Field("", description="name of the candidate to take, such as bbpe-4096; empty: by the rule")
+    base_model_digest: str = Field("", description="digest of the base model, for the cache key")

@@ -1,0 +1,484 @@
+"""The contract between the DAG and a step: one flat config and named folders in, one sealed folder out.
+
+A step module ends with
+
+    if __name__ == "__main__":
+        folders = [Folder("corpus"), Folder("base_model", sealed=False)]
+        sys.exit(run_step(train_tokenizer, TrainTokenizerConfig, folders))
+
+and is run as
+
+    python -m steps.train_tokenizer --corpus DIR --base_model DIR --output DIR [--vocabulary_sizes=[4096,8192]]
+
+`run_step` parses the command line, checks the seals of the input folders, calls the step's function as
+`function(config, folders)`, and seals the output folder with manifest.json, written last and atomically. The
+function returns its headline metrics, a flat dict of finite numbers and short texts.
+
+Exit codes: 0 done; 1 user error; 2 gate closed (the executor's); 70 our bug; 130 interrupted; 143 stopped by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn, get_args
+
+import pydantic
+
+EXIT_DONE = 0
+EXIT_USER_ERROR = 1
+EXIT_GATE_CLOSED = 2
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
+
+MANIFEST_NAME = "manifest.json"
+UNFINISHED_NAME = ".unfinished"
+# launch.py names a file here; a failing step writes its one line into it.
+ERROR_FILE_VARIABLE = "LANGADAPT_ERROR_FILE"
+# launch.py sets it to the digest of the code archive that it unpacked.
+CODE_DIGEST_VARIABLE = "LANGADAPT_CODE_SHA256"
+METRICS_LINE_PREFIX = "metrics: "
+# The libraries whose versions a manifest records, where they are installed.
+RECORDED_LIBRARIES = ("accelerate", "datasets", "numpy", "peft", "tokenizers", "torch", "transformers", "trl")
+
+
+class UserError(Exception):
+    """An error that a person can mend, shown as one line: `<subject>: <value>; limit <limit>. <remedy>`."""
+
+    def __init__(self, subject: str, value: object, *, limit: object = None, remedy: str) -> None:
+        self.subject, self.value, self.limit, self.remedy = subject, value, limit, remedy
+        limit_text = "" if limit is None else f"; limit {limit}"
+        line = f"{subject}: {value}{limit_text}. {remedy}"
+        super().__init__(" ".join(line.split()))
+
+
+class ConfigError(UserError):
+    """Change a setting."""
+
+
+class StepError(UserError):
+    """Change the data or a limit."""
+
+
+class StepConfig(pydantic.BaseModel):
+    """Base of every step's settings: frozen, no unknown fields, no NaN or infinity."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A named folder that a step reads.
+
+    sealed: made by an earlier step, so it must carry a seal that matches; False for what a user gives.
+    required: False for a folder that may be absent.
+    """
+
+    name: str
+    sealed: bool = True
+    required: bool = True
+
+
+@dataclass(frozen=True)
+class StepFolders:
+    """The folders of one run of a step: `inputs` by name (absent optional ones left out), one `output`.
+
+    checkpoints: where unfinished work is kept for the next attempt, None for a step without any.
+    input_digests: sha256 of each input's content (see `content_digest`).
+    """
+
+    output: Path
+    inputs: Mapping[str, Path] = field(default_factory=dict)
+    checkpoints: Path | None = None
+    input_digests: Mapping[str, str] = field(default_factory=dict)
+    # This instance among those that share a processing step's work.
+    instance_index: int = 0
+    instance_count: int = 1
+
+    def __getitem__(self, name: str) -> Path:
+        return self.inputs[name]
+
+    def get(self, name: str) -> Path | None:
+        return self.inputs.get(name)
+
+
+class FileEntry(pydantic.BaseModel):
+    """One sealed file: its size in bytes and the sha256 of its content."""
+
+    bytes: int
+    sha256: str
+
+
+class Manifest(pydantic.BaseModel):
+    """manifest.json: what made a folder, and every file in it."""
+
+    step: str
+    config: dict[str, Any]
+    inputs: dict[str, str]
+    code_sha256: str | None
+    files: dict[str, FileEntry]
+    metrics: dict[str, float | int | str]
+    seconds: float
+    versions: dict[str, str]
+
+    @property
+    def content_digest(self) -> str:
+        """sha256 over path and content of every file: no time, host or path outside the folder goes in."""
+        return table_digest({path: entry.sha256 for path, entry in self.files.items()})
+
+
+# --- folders and seals ------------------------------------------------------------------------------------------------
+
+
+def file_sha256(path: Path) -> str:
+    """Hexadecimal sha256 of a file's bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def table_digest(digests: Mapping[str, str]) -> str:
+    """sha256 over a sorted table of path and content digest."""
+    lines = "".join(f"{path}\0{digests[path]}\n" for path in sorted(digests))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Writes aside, fsyncs, renames: a reader sees the old file or the new one, never half of either."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with aside.open("wb") as stream:
+        stream.write(content.encode() if isinstance(content, str) else content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(aside, path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes JSON atomically, readable and in a stable form; NaN and infinity are refused."""
+    write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def folder_files(folder: Path) -> list[str]:
+    """Sorted relative paths (with /) of the files below a folder, seals and markers left out."""
+    found = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    return sorted(name for name in found if not is_seal(name))
+
+
+def is_seal(name: str) -> bool:
+    """True for the files at a folder's root that describe it and are no content of it."""
+    return name in (MANIFEST_NAME, UNFINISHED_NAME) or (name.startswith("manifest.part-") and name.endswith(".json"))
+
+
+def seal_path(folder: Path, instance_index: int, instance_count: int) -> Path:
+    """manifest.json, or one seal an instance where several instances fill one folder."""
+    if instance_count == 1:
+        return folder / MANIFEST_NAME
+    return folder / f"manifest.part-{instance_index:05d}-of-{instance_count:05d}.json"
+
+
+def read_seal(folder: Path) -> Manifest:
+    """The seal of a folder, merged over all instances that filled it; every file's size and sha256 is checked.
+
+    Raises StepError where the folder has no seal, a part of it is missing, or a file does not match.
+    """
+    remedy = "Run the step that makes this folder again."
+    parts = sorted(folder.glob("manifest.part-*-of-*.json"))
+    paths = parts if parts else [folder / MANIFEST_NAME]
+    if not paths[0].is_file():
+        raise StepError(str(folder), "no manifest.json, so it was never finished", remedy=remedy)
+    if parts and len(parts) != (expected := int(parts[0].stem.rsplit("-", 1)[1])):
+        raise StepError(str(folder), f"{len(parts)} part seals", limit=f"exactly {expected}", remedy=remedy)
+    try:
+        manifests = [Manifest.model_validate_json(path.read_bytes()) for path in paths]
+    except pydantic.ValidationError as error:
+        raise StepError(str(paths[0]), "not a seal that this version reads", remedy=remedy) from error
+    files = {name: entry for manifest in manifests for name, entry in manifest.files.items()}
+    for name, entry in sorted(files.items()):
+        path = folder / name
+        if not path.is_file():
+            raise StepError(str(path), "missing from a sealed folder", remedy=remedy)
+        if (size := path.stat().st_size) != entry.bytes:
+            raise StepError(str(path), f"{size} bytes", limit=f"{entry.bytes} as sealed", remedy=remedy)
+        if file_sha256(path) != entry.sha256:
+            raise StepError(str(path), "content differs from its seal", remedy=remedy)
+    return manifests[0].model_copy(update={"files": files})
+
+
+def content_digest(folder: Path) -> str:
+    """sha256 of a folder's content; of a sealed one, after its seal was checked. A file counts as a folder of one."""
+    if folder.is_file():
+        return table_digest({folder.name: file_sha256(folder)})
+    if (folder / MANIFEST_NAME).is_file() or any(folder.glob("manifest.part-*-of-*.json")):
+        return read_seal(folder).content_digest
+    return table_digest({name: file_sha256(folder / name) for name in folder_files(folder)})
+
+
+def seal(folders: StepFolders, step: str, config: StepConfig, metrics: Mapping[str, Any], seconds: float) -> Manifest:
+    """Writes the seal of `folders.output`, last and atomically."""
+    names = folder_files(folders.output)
+    for name in names:
+        # The content must be on the disk before the seal that vouches for it.
+        with (folders.output / name).open("rb") as stream:
+            os.fsync(stream.fileno())
+    files = {
+        name: FileEntry(bytes=(folders.output / name).stat().st_size, sha256=file_sha256(folders.output / name))
+        for name in names
+    }
+    manifest = Manifest(
+        step=step,
+        config=config.model_dump(mode="json"),
+        inputs=dict(sorted(folders.input_digests.items())),
+        code_sha256=os.environ.get(CODE_DIGEST_VARIABLE),
+        files=files,
+        metrics=check_metrics(metrics),
+        seconds=round(seconds, 3),
+        versions=library_versions(),
+    )
+    (folders.output / UNFINISHED_NAME).unlink(missing_ok=True)
+    path = seal_path(folders.output, folders.instance_index, folders.instance_count)
+    write_json(path, manifest.model_dump(mode="json"))
+    return manifest
+
+
+def check_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics, each a finite number or a text. Raises StepError for a number that is not finite."""
+    for name, value in metrics.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise StepError(name, value, limit="a finite number", remedy="Look at this step's log for the cause.")
+    return dict(metrics)
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of Python and of the recorded libraries that are installed."""
+    versions = {"python": platform.python_version()}
+    for name in RECORDED_LIBRARIES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+# --- what a step prints -----------------------------------------------------------------------------------------------
+
+
+def report(**values: float | int | str) -> None:
+    """Prints one line of metrics, `metrics: step=20 loss=3.1415`: the executor and CloudWatch read it."""
+    shown = " ".join(f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}"
+                     for name, value in values.items())  # fmt: skip
+    print(f"{METRICS_LINE_PREFIX}{shown}", flush=True)
+
+
+def warn(message: str) -> None:
+    """Prints one warning line on standard error."""
+    print(f"warning: {message}", file=sys.stderr, flush=True)
+
+
+# --- running a step ---------------------------------------------------------------------------------------------------
+
+
+def run_step(
+    function: Callable[[Any, StepFolders], Mapping[str, Any]],
+    config_type: type[StepConfig],
+    folders: Sequence[Folder],
+    *,
+    checkpoints: bool = False,
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Runs one step from its command line and returns its exit code (see the module's docstring)."""
+    module = sys.modules[function.__module__]
+    name = Path(module.__file__ or function.__name__).stem
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if "--help" in arguments or "-h" in arguments:
+        print(help_text(module.__doc__ or "", name, config_type, folders, checkpoints))
+        return EXIT_DONE
+    signal.signal(signal.SIGTERM, _stop_on_sigterm)
+    started = time.monotonic()
+    try:
+        config, step_folders = parse_arguments(arguments, config_type, folders, checkpoints)
+        is_first_process = int(os.environ.get("RANK", "0")) == 0
+        if is_first_process:
+            prepare_output(step_folders.output)
+        metrics = function(config, step_folders)
+        if is_first_process:
+            seal(step_folders, name, config, metrics, time.monotonic() - started)
+            report(**metrics)
+        return EXIT_DONE
+    except UserError as error:
+        return _fail(f"error: {error}", EXIT_USER_ERROR)
+    except KeyboardInterrupt:
+        return _fail("error: interrupted", EXIT_INTERRUPTED)
+    except SystemExit as stop:
+        if stop.code == EXIT_TERMINATED:
+            return _fail("error: stopped by SIGTERM", EXIT_TERMINATED)
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        return _fail(f"error: {type(error).__name__}: {error}", EXIT_BUG, show=False)
+
+
+def _stop_on_sigterm(number: int, frame: object) -> NoReturn:
+    raise SystemExit(EXIT_TERMINATED)
+
+
+def _fail(line: str, code: int, *, show: bool = True) -> int:
+    line = " ".join(line.split())
+    if show:
+        print(line, file=sys.stderr, flush=True)
+    if path := os.environ.get(ERROR_FILE_VARIABLE):
+        write_atomically(Path(path), json.dumps({"line": line, "exit_code": code}))
+    return code
+
+
+def prepare_output(output: Path) -> None:
+    """An empty output folder marked unfinished. Clears what a killed attempt left; never a folder that is not ours."""
+    output.mkdir(parents=True, exist_ok=True)
+    leftovers = sorted(output.iterdir())
+    if leftovers and not (output / UNFINISHED_NAME).is_file():
+        raise ConfigError("output", f"{output} is not empty", remedy="Name an empty or new folder.")
+    for leftover in leftovers:
+        if leftover.is_dir() and not leftover.is_symlink():
+            shutil.rmtree(leftover)
+        elif leftover.name != UNFINISHED_NAME:
+            leftover.unlink()
+    (output / UNFINISHED_NAME).touch()
+
+
+def parse_arguments(
+    arguments: Iterable[str], config_type: type[StepConfig], folders: Sequence[Folder], checkpoints: bool
+) -> tuple[Any, StepFolders]:
+    """Settings and folders from `--name=value` or `--name value`; - and _ are the same in a name."""
+    values = _split_arguments(arguments)
+    output = values.pop("output", None)
+    if output is None:
+        raise ConfigError("--output", "not given", remedy="Name the folder to write, --output DIR.")
+    instance_index = int(values.pop("instance_index", "0"))
+    instance_count = int(values.pop("instance_count", "1"))
+    checkpoint_folder = values.pop("checkpoints", None) if checkpoints else None
+    inputs: dict[str, Path] = {}
+    digests: dict[str, str] = {}
+    for folder in folders:
+        given = values.pop(folder.name, None)
+        if given is None:
+            if folder.required:
+                raise ConfigError(f"--{folder.name}", "not given", remedy="Name a folder to read.")
+            continue
+        path = Path(given)
+        if not path.exists():
+            raise StepError(f"--{folder.name}", f"{path} does not exist", remedy="Name an existing folder.")
+        digests[folder.name] = read_seal(path).content_digest if folder.sealed else content_digest(path)
+        inputs[folder.name] = path
+    config = parse_config(config_type, values)
+    return config, StepFolders(
+        output=Path(output),
+        inputs=inputs,
+        checkpoints=Path(checkpoint_folder) if checkpoint_folder else None,
+        input_digests=digests,
+        instance_index=instance_index,
+        instance_count=instance_count,
+    )
+
+
+def _split_arguments(arguments: Iterable[str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    remaining = iter(arguments)
+    for argument in remaining:
+        if not argument.startswith("--"):
+            raise ConfigError(argument, "not understood", remedy="Settings are given as --name=value.")
+        name, equals, value = argument[2:].partition("=")
+        if not equals:
+            following = next(remaining, None)
+            if following is None:
+                raise ConfigError(argument, "has no value", remedy="Settings are given as --name=value.")
+            value = following
+        values[name.replace("-", "_")] = value
+    return values
+
+
+def parse_config(config_type: type[StepConfig], values: Mapping[str, str]) -> StepConfig:
+    """The settings from their texts: lists and optional values in JSON, everything else as pydantic reads a text.
+
+    Raises ConfigError that names the first field at fault.
+    """
+    parsed: dict[str, Any] = {}
+    for name, text in values.items():
+        known = config_type.model_fields.get(name)
+        parsed[name] = text
+        if known is not None and (
+            text.startswith("[") or (text == "null" and type(None) in get_args(known.annotation))
+        ):
+            try:
+                parsed[name] = json.loads(text)
+            except ValueError as error:
+                raise ConfigError(name, text, limit="a JSON list", remedy="Write it as [1, 2].") from error
+    try:
+        return config_type.model_validate(parsed)
+    except pydantic.ValidationError as error:
+        raise ConfigError(*describe_validation_error(error), remedy=_remedy(error, config_type)) from error
+
+
+def describe_validation_error(error: pydantic.ValidationError) -> tuple[str, str]:
+    """Dotted field and `value (what is wrong)` of the first error that pydantic found."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "settings"
+    return where, f"{first['input']!r} ({first['msg']})"
+
+
+def _remedy(error: pydantic.ValidationError, config_type: type[StepConfig]) -> str:
+    first = error.errors()[0]
+    if first["type"] == "extra_forbidden":
+        return nearest_name(str(first["loc"][-1]), config_type.model_fields)
+    return "Change this setting."
+
+
+def nearest_name(wrong: str, known: Iterable[str]) -> str:
+    """A sentence that names the known name nearest to a misspelt one."""
+    import difflib
+
+    names = sorted(known)
+    near = difflib.get_close_matches(wrong, names, n=1)
+    return f"Did you mean {near[0]}?" if near else f"Known: {', '.join(names)}."
+
+
+def config_arguments(config: StepConfig) -> dict[str, str]:
+    """The settings as the texts that `parse_config` reads back: hyperparameters or command line flags."""
+    texts: dict[str, str] = {}
+    for name, value in config.model_dump(mode="json").items():
+        texts[name] = value if isinstance(value, str) else json.dumps(value, allow_nan=False)
+    return texts
+
+
+def help_text(
+    description: str, name: str, config_type: type[StepConfig], folders: Sequence[Folder], checkpoints: bool
+) -> str:
+    """What `python -m steps.<name> --help` prints: the module's docstring, the folders, every setting."""
+    lines = [description.strip(), "", "Folders:"]
+    for folder in folders:
+        kind = "made by an earlier step" if folder.sealed else "yours"
+        lines.append(f"  --{folder.name} DIR  {kind}{'' if folder.required else ', optional'}")
+    lines.append("  --output DIR  new or empty; sealed by manifest.json when the step is done")
+    if checkpoints:
+        lines.append("  --checkpoints DIR  where an interrupted run goes on from, optional")
+    lines += ["", "Settings:"]
+    for field_name, info in config_type.model_fields.items():
+        default = "required" if info.is_required() else f"default {info.default}"
+        lines.append(f"  --{field_name}=VALUE  {info.description or ''} ({default})")
+    return "\n".join(lines)

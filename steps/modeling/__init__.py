@@ -1,0 +1,1 @@
+"""What needs torch: loading and saving, vocabulary replacement, training, checkpoints, bits per byte."""

@@ -1,0 +1,82 @@
+"""Loading and saving models and tokenizers: safetensors only, no remote code, ties kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from steps.contract import ConfigError, StepError
+
+
+def choose_device(setting: str) -> torch.device:
+    """The device of a `device` setting; auto takes CUDA where present. Raises ConfigError."""
+    if setting == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if setting == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device", "cuda", limit="a CUDA device", remedy="Set device to auto or cpu.")
+    return torch.device(setting)
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The fast tokenizer of a folder. Raises StepError where there is none or it has no BOS token."""
+    if not (folder / "tokenizer.json").is_file():
+        raise StepError(str(folder), "no tokenizer.json", remedy="Give a model folder with a fast tokenizer.")
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    if tokenizer.bos_token_id is None:
+        raise StepError(str(folder), "the tokenizer has no BOS token", remedy="Set bos_token in tokenizer_config.json.")
+    return tokenizer
+
+
+def check_model_folder(folder: Path) -> None:
+    """Raises StepError unless the folder has a config without remote code, and weights in safetensors."""
+    if not (folder / "config.json").is_file():
+        raise StepError(str(folder), "no config.json", remedy="Give a Hugging Face model folder.")
+    settings = json.loads((folder / "config.json").read_text())
+    if "auto_map" in settings:
+        raise StepError(str(folder), "config.json asks for code of its own", remedy="Give a model without remote code.")
+    if not any(folder.glob("*.safetensors")):
+        found = sorted(path.name for path in [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")])
+        value = f"pickled weights only ({', '.join(found)})" if found else "no weights"
+        raise StepError(str(folder), value, limit="*.safetensors", remedy="Convert the weights to safetensors.")
+
+
+def load_config(folder: Path):
+    """The model configuration of a folder."""
+    check_model_folder(folder)
+    return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def load_model(
+    folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+) -> PreTrainedModel:
+    """A causal language model in evaluation mode, its ties as its configuration says. Raises StepError."""
+    check_model_folder(folder)
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True
+    )
+    check_tie(model)
+    model.eval()
+    return model if device is None else model.to(device)
+
+
+def is_tied(model: PreTrainedModel) -> bool:
+    """True where the configuration shares one matrix between input embedding and output head."""
+    return bool(model.config.get_text_config().tie_word_embeddings)
+
+
+def check_tie(model: PreTrainedModel) -> None:
+    """Asserts that embedding and head share storage exactly where the configuration says so."""
+    head = model.get_output_embeddings()
+    shared = head is not None and head.weight is model.get_input_embeddings().weight
+    assert shared == is_tied(model), f"tie_word_embeddings is {is_tied(model)}, weights shared: {shared}"
+
+
+def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Writes safetensors, configuration and tokenizer into a folder that AutoModelForCausalLM loads."""
+    check_tie(model)
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -1,0 +1,55 @@
+"""training.json: what a training step did."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class PhaseSummary(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    steps: int
+    learning_rate: float
+    tokens: int
+    first_loss: float | None = Field(description="nats a token, of the phase's first step in this run")
+    last_loss: float | None
+    seconds: float
+
+
+class PretrainingSummary(BaseModel):
+    """training.json of ContinuedPretraining."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    phases: dict[str, PhaseSummary]
+    resumed_from_step: int
+    processes: int
+    parallelism: str
+    device: str
+    precision: str
+    liger: bool
+    parameters: int
+    tokens_per_second_per_device: float
+    peak_memory_bytes: int
+    validation_bits_per_byte: float
+    validation_history: list[tuple[int, float]]
+
+
+class FineTuningSummary(BaseModel):
+    """training.json of FineTune."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    conversation_form: str
+    conversations: int
+    conversations_heldout: int
+    conversations_dropped: dict[str, int]
+    steps: int
+    lora_scaling: float
+    trained_parameters: int
+    first_loss: float
+    last_loss: float
+    validation_loss_before: float
+    validation_loss: float
+    merge_max_logit_difference: float
+    stop_rate: float | None = Field(description="share of held-out prompts whose greedy reply ends by itself")

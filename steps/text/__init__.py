@@ -1,0 +1,1 @@
+"""Text without torch: reading, normalising, deduplicating, tokenizers, fertility, packing, the chat template."""
