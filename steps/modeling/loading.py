@@ -59,7 +59,7 @@ def load_model(
     )
     check_tie(model)
     model.eval()
-    return model if device is None else model.to(device)
+    return model if device is None else model.to(device)  # type: ignore[arg-type]
 
 
 def is_tied(model: PreTrainedModel) -> bool:

@@ -11,7 +11,7 @@ class Adaptation(BaseModel):
     initialiser: str
     base_vocabulary_rows: int
     vocabulary_rows: int
-    rows_copied: int = Field(description="tokens with the same bytes, or special tokens of the same name")
+    rows_copied: int = Field(description="tokens with the same bytes, or special ones of the same name or role")
     rows_composed: int = Field(description="rows made by the initialiser")
     tied_embeddings: bool
     parameters_before: int
