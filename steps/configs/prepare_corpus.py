@@ -14,16 +14,14 @@ class PrepareCorpusConfig(StepConfig):
     train_shards: int = Field(4, ge=1, le=10_000, description="number of training shards")
     validation_share: float = Field(0.05, gt=0, lt=0.5, description="share of documents for validation")
     test_share: float = Field(0.05, gt=0, lt=0.5, description="share of documents for the test split")
-    max_heldout_documents: int = Field(
-        5_000, ge=1, description="documents kept of the validation and of the test split; the rest goes to training"
-    )
     min_document_characters: int = Field(20, ge=1, description="shorter documents are dropped")
     max_document_bytes: int = Field(
         1_000_000, ge=1_000, description="longer documents are cut at a paragraph, line or space, in UTF-8 bytes"
     )
     repair_homoglyphs: bool = Field(True, description="map Cyrillic look-alikes inside Latin words to Latin letters")
     near_duplicate_similarity: float = Field(
-        0.8, gt=0, le=1, description="Jaccard similarity of word shingles from which two documents are near-duplicates"
+        # Below 0.7 the bands of the search no longer find nearly every pair.
+        0.8, ge=0.7, le=1, description="Jaccard similarity of word shingles from which two documents are near-duplicates"
     )
     near_duplicate_shingle_words: int = Field(5, ge=1, le=20, description="words in one shingle")
     max_bad_line_share: float = Field(

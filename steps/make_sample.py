@@ -1,0 +1,142 @@
+"""The demonstration that needs no data: corpus, conversations, and a base model made on this machine.
+
+    python -m steps.make_sample --folder DIR [--cache DIR]
+
+The Azerbaijani text ships with the package. The base model is a byte-level tokenizer and a tiny Llama trained for
+about a minute on the English that every CPython carries (pydoc_data.topics); it is kept in the user's cache under the
+digest of that text and of the code that made it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import inspect
+import os
+import shutil
+import sys
+from importlib import resources
+from pathlib import Path
+
+import numpy
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from steps.contract import report
+from steps.modeling.loading import save_model
+from steps.text import bbpe
+from steps.train_tokenizer import write_tokenizer_folder
+
+SAMPLE_FILES = ("corpus.jsonl", "conversations.jsonl", "LICENSE")
+VOCABULARY_SIZE = 2_048
+CONTEXT_TOKENS = 1_024
+BLOCK_TOKENS = 256
+BATCH_BLOCKS = 16
+STEPS = 320
+LEARNING_RATE = 3e-3
+SEED = 0
+
+
+def english_topics() -> list[str]:
+    """The texts of Python's own help topics, in order of their names."""
+    from pydoc_data.topics import topics
+
+    return [topics[name] for name in sorted(topics)]
+
+
+def base_model_digest(texts: list[str]) -> str:
+    """Digest of what the base model is made of: the English text and the code of this module and the tokenizer's."""
+    code = inspect.getsource(sys.modules[__name__]) + inspect.getsource(bbpe)
+    return hashlib.sha256("\0".join([code, *texts]).encode()).hexdigest()
+
+
+def make_sample(folder: Path, cache: Path) -> None:
+    """Writes corpus.jsonl, conversations.jsonl, LICENSE and base_model/ into a folder; existing files are kept."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shipped = resources.files("steps") / "sample_data"
+    for name in SAMPLE_FILES:
+        if not (folder / name).exists():
+            (folder / name).write_bytes((shipped / name).read_bytes())
+    if not (folder / "base_model").exists():
+        aside = folder / f".base_model.{os.getpid()}"
+        shutil.copytree(cached_base_model(cache), aside)
+        os.replace(aside, folder / "base_model")
+
+
+def cached_base_model(cache: Path) -> Path:
+    """The base model's folder in the cache; made there, aside and renamed, where it is missing."""
+    texts = english_topics()
+    finished = cache / f"base-model-{base_model_digest(texts)[:16]}"
+    if not finished.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        aside = cache / f".{finished.name}.{os.getpid()}"
+        shutil.rmtree(aside, ignore_errors=True)
+        train_base_model(texts, aside)
+        try:
+            os.replace(aside, finished)
+        except OSError:
+            # Another process was first; both made the same.
+            shutil.rmtree(aside)
+    return finished
+
+
+def train_base_model(texts: list[str], folder: Path) -> None:
+    """Trains tokenizer and tiny Llama on the texts and saves both as a Hugging Face folder."""
+    torch.manual_seed(SEED)
+    torch.use_deterministic_algorithms(True)
+    tokenizer = bbpe.train_bbpe(texts, VOCABULARY_SIZE, min_frequency=2)
+    bos, eos = tokenizer.token_to_id("<|begin_of_text|>"), tokenizer.token_to_id("<|end_of_text|>")
+    stream = [token for text in texts for token in [*tokenizer.encode(text).ids, eos]]
+    blocks = numpy.array(stream[: len(stream) // BLOCK_TOKENS * BLOCK_TOKENS]).reshape(-1, BLOCK_TOKENS)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY_SIZE,
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=CONTEXT_TOKENS,
+        tie_word_embeddings=True,
+        bos_token_id=bos,
+        eos_token_id=eos,
+        pad_token_id=tokenizer.token_to_id("<|finetune_right_pad_id|>"),
+    )
+    model = LlamaForCausalLM(config)
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=STEPS, pct_start=0.05)
+    generator = numpy.random.default_rng(SEED)
+    for step in range(1, STEPS + 1):
+        batch = torch.from_numpy(blocks[generator.integers(0, len(blocks), BATCH_BLOCKS)])
+        loss = model(input_ids=batch, labels=batch, use_cache=False).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        if step % 20 == 0:
+            report(step=step, steps=STEPS, loss=loss.item())
+    write_tokenizer_folder(tokenizer, folder, CONTEXT_TOKENS)
+    from steps.modeling.loading import load_tokenizer
+
+    save_model(model, load_tokenizer(folder), folder)
+
+
+def default_cache() -> Path:
+    """The user's cache folder for langadapt; LANGADAPT_CACHE names another."""
+    if given := os.environ.get("LANGADAPT_CACHE"):
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "langadapt"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help="folder to write into")
+    parser.add_argument("--cache", type=Path, default=default_cache(), help="where the base model is kept")
+    arguments = parser.parse_args()
+    make_sample(arguments.folder, arguments.cache)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

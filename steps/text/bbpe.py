@@ -1,0 +1,128 @@
+"""Byte-level BPE (BBPE) in the configuration of Llama 3.2's own tokenizer, only the vocabulary differing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from steps.contract import StepError
+from steps.text.chat_template import (
+    BOS_TOKEN,
+    END_HEADER_TOKEN,
+    END_OF_TURN_TOKEN,
+    EOS_TOKEN,
+    PAD_TOKEN,
+    START_HEADER_TOKEN,
+)
+
+# Llama 3's pre-tokenisation. It is a Regex below: given as a plain string, Split would look for it literally.
+LLAMA_3_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_NAMED = [
+    BOS_TOKEN,
+    EOS_TOKEN,
+    "<|reserved_special_token_0|>",
+    "<|reserved_special_token_1|>",
+    PAD_TOKEN,
+    "<|reserved_special_token_2|>",
+    START_HEADER_TOKEN,
+    END_HEADER_TOKEN,
+    "<|eom_id|>",
+    END_OF_TURN_TOKEN,
+    "<|python_tag|>",
+]
+# Llama 3.2's 256 special tokens in the order of their ids; they follow the vocabulary of the merges.
+SPECIAL_TOKENS = [*_NAMED, *(f"<|reserved_special_token_{number}|>" for number in range(3, 256 - len(_NAMED) + 3))]
+# A vocabulary of a multiple of 64 rows keeps matrix products on fast paths of the hardware.
+VOCABULARY_MULTIPLE = 64
+
+
+def train_bbpe(texts: Iterable[str], vocabulary_size: int, min_frequency: int) -> Tokenizer:
+    """A tokenizer of at most `vocabulary_size` tokens, special ones included, trained on an iterable of documents."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = llama_3_pre_tokenizer()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size - len(SPECIAL_TOKENS),
+        min_frequency=min_frequency,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=[],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    return assemble(model["vocab"], model["merges"])
+
+
+def shrink(tokenizer: Tokenizer, vocabulary_size: int) -> Tokenizer:
+    """The tokenizer that the same training gives for a smaller vocabulary: BPE's merges are made one after another.
+
+    Raises StepError where the training text did not give that many tokens.
+    """
+    model = json.loads(tokenizer.to_str())["model"]
+    wanted = vocabulary_size - len(SPECIAL_TOKENS)
+    vocabulary = {token: number for token, number in model["vocab"].items() if number < wanted}
+    if len(vocabulary) < wanted:
+        raise StepError(
+            "train_tokenizer.vocabulary_sizes",
+            vocabulary_size,
+            limit=f"{len(vocabulary) + len(SPECIAL_TOKENS)} tokens that the training text gives",
+            remedy="Give more text or ask for a smaller vocabulary.",
+        )
+    merges = []
+    for first, second in model["merges"]:
+        if (number := model["vocab"][first + second]) >= wanted:
+            break
+        merges.append((first, second))
+        if number == wanted - 1:
+            break
+    return assemble(vocabulary, merges)
+
+
+def llama_3_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
+    """Split by Llama 3's pattern, then bytes."""
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(LLAMA_3_PATTERN), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
+def assemble(vocabulary: dict[str, int], merges: Iterable[Any]) -> Tokenizer:
+    """A whole tokenizer around a vocabulary and its merges: special tokens behind it, BOS before each text."""
+    pairs = [(first, second) for first, second in merges]
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=True))
+    tokenizer.pre_tokenizer = llama_3_pre_tokenizer()
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
+    bos_id = tokenizer.token_to_id(BOS_TOKEN)
+    # The id is the new vocabulary's own: a post-processor taken from the base would put the base's BOS id here.
+    template = processors.TemplateProcessing(
+        single=f"{BOS_TOKEN} $A", pair=f"{BOS_TOKEN} $A {BOS_TOKEN} $B:1", special_tokens=[(BOS_TOKEN, bos_id)]
+    )
+    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
+    assert tokenizer.encode("a").ids[0] == bos_id
+    return tokenizer
+
+
+def load_fast_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizers object of a folder's tokenizer.json, without truncation or padding. Raises StepError."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise StepError(str(folder), "no tokenizer.json", remedy="Give a folder with a fast tokenizer.")
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def tokenizer_digest(folder: Path) -> str:
+    """sha256 of what a folder's tokenizer does, whatever wrote its tokenizer.json."""
+    return hashlib.sha256(load_fast_tokenizer(folder).to_str(pretty=False).encode()).hexdigest()

@@ -1,0 +1,68 @@
+"""Normalising text: NFC, line ends, control characters, Cyrillic look-alikes inside Latin words. Never lower-casing:
+it would break the Turkic pairs İ/i and I/ı."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# Cyrillic letters that look like Latin ones, as they stand in Latin-script texts typed on a Cyrillic keyboard.
+LATIN_LOOK_ALIKES = str.maketrans(
+    {
+        "А": "A", "В": "B", "Е": "E", "К": "K", "М": "M", "Н": "H", "О": "O", "Р": "P", "С": "C", "Т": "T", "Х": "X",
+        "У": "Y", "І": "I", "Ј": "J", "Ѕ": "S", "Ә": "Ə", "Һ": "H", "Ө": "Ö",
+        "а": "a", "е": "e", "к": "k", "м": "m", "о": "o", "р": "p", "с": "c", "т": "t", "х": "x", "у": "y", "і": "i",
+        "ј": "j", "ѕ": "s", "ә": "ə", "һ": "h", "ө": "ö",
+    }
+)  # fmt: skip
+_CYRILLIC = r"\u0400-\u04ff"
+_WORD_WITH_CYRILLIC = re.compile(rf"[^\W\d_]*[{_CYRILLIC}][^\W\d_]*")
+_LATIN = re.compile(r"[A-Za-z\u00c0-\u024f\u0259\u018f]")
+_UNMAPPED_CYRILLIC = re.compile(rf"[{_CYRILLIC}]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\u200b\u2060]")
+_SPACE_AT_LINE_END = re.compile(r"[ \t]+\n")
+_MANY_BLANK_LINES = re.compile(r"\n{3,}")
+
+
+def normalise(text: str) -> str:
+    """NFC; one kind of line end; no control characters, trailing spaces or runs of blank lines."""
+    text = unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
+    text = _CONTROL.sub("", text)
+    text = _SPACE_AT_LINE_END.sub("\n", text)
+    return _MANY_BLANK_LINES.sub("\n\n", text).strip()
+
+
+def repair_homoglyphs(text: str) -> tuple[str, int]:
+    """The text with Cyrillic look-alikes inside Latin words mapped to Latin, and how many letters that were.
+
+    A word is Latin when it has a Latin letter and each of its Cyrillic letters has a Latin look-alike; a word of
+    Cyrillic letters alone stays as it is.
+    """
+    repaired = 0
+
+    def repair(match: re.Match[str]) -> str:
+        nonlocal repaired
+        word = match.group()
+        if not _LATIN.search(word):
+            return word
+        mapped = word.translate(LATIN_LOOK_ALIKES)
+        if _UNMAPPED_CYRILLIC.search(mapped):
+            return word
+        repaired += sum(before != after for before, after in zip(word, mapped, strict=True))
+        return mapped
+
+    return _WORD_WITH_CYRILLIC.sub(repair, text), repaired
+
+
+def cut(text: str, max_bytes: int) -> list[str]:
+    """The text in pieces of at most `max_bytes` of UTF-8, cut at a blank line, else a line end, else a space."""
+    pieces: list[str] = []
+    rest = text
+    while len(rest.encode()) > max_bytes:
+        head = rest.encode()[:max_bytes].decode("utf-8", errors="ignore")
+        places = (head.rfind(separator) for separator in ("\n\n", "\n", " "))
+        # A separator in the first half would leave a needlessly small piece.
+        end = next((place for place in places if place > len(head) // 2), len(head))
+        pieces.append(rest[:end].strip())
+        rest = rest[end:].strip()
+    return [piece for piece in [*pieces, rest] if piece]

@@ -1,0 +1,152 @@
+"""Token blocks of one length: documents packed one after another, with the places where they start.
+
+A document is BOS, its tokens, EOS. One that does not fit into a block is cut and goes on in the next, where positions
+begin at 0 again. The rest of a part's last block is padding.
+
+On disk a part is three files: tokens.npy uint32 [blocks, block_tokens]; starts.npz, in which the documents of block b
+start at starts[offsets[b]:offsets[b + 1]] (the first of them at 0); and a .json with the totals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+from pydantic import BaseModel, ConfigDict
+
+from steps.contract import StepError, write_json
+
+# Labels of this value are left out of the loss, by the convention of torch's cross entropy.
+IGNORED_LABEL = -100
+
+
+class PartSummary(BaseModel):
+    """Totals of one part: bytes are UTF-8 of the source text, tokens leave padding out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    blocks: int
+    documents: int
+    bytes: int
+    tokens: int
+    block_tokens: int
+    pad_token_id: int
+    vocab_size: int
+    tokenizer_sha256: str
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What packing needs to know of a tokenizer."""
+
+    bos_token_id: int
+    eos_token_id: int
+    pad_token_id: int
+    size: int
+    tokenizer_sha256: str
+
+
+def write_part(
+    folder: Path, name: str, encoded: Iterable[tuple[Sequence[int], int]], block_tokens: int, vocabulary: Vocabulary
+) -> PartSummary:
+    """Packs (token ids without special ones, UTF-8 bytes) of documents into one part and writes it."""
+    blocks: list[numpy.ndarray] = []
+    starts: list[list[int]] = []
+    block: list[int] = []
+    block_starts: list[int] = []
+    documents = size = tokens = 0
+    for ids, document_bytes in encoded:
+        documents += 1
+        size += document_bytes
+        rest = [vocabulary.bos_token_id, *ids, vocabulary.eos_token_id]
+        tokens += len(rest)
+        while rest:
+            block_starts.append(len(block))
+            room = block_tokens - len(block)
+            block.extend(rest[:room])
+            rest = rest[room:]
+            if len(block) == block_tokens:
+                blocks.append(numpy.array(block, dtype=numpy.uint32))
+                starts.append(block_starts)
+                block, block_starts = [], []
+    if block:
+        # Padding is a document of its own, whose labels the reader leaves out.
+        block_starts.append(len(block))
+        block.extend([vocabulary.pad_token_id] * (block_tokens - len(block)))
+        blocks.append(numpy.array(block, dtype=numpy.uint32))
+        starts.append(block_starts)
+    folder.mkdir(parents=True, exist_ok=True)
+    table = numpy.stack(blocks) if blocks else numpy.zeros((0, block_tokens), dtype=numpy.uint32)
+    numpy.save(folder / f"{name}.tokens.npy", table, allow_pickle=False)
+    offsets = numpy.concatenate([[0], numpy.cumsum([len(row) for row in starts])]).astype(numpy.int64)
+    flat = numpy.array([start for row in starts for start in row], dtype=numpy.uint32)
+    numpy.savez(folder / f"{name}.starts.npz", offsets=offsets, starts=flat)
+    summary = PartSummary(
+        blocks=len(blocks),
+        documents=documents,
+        bytes=size,
+        tokens=tokens,
+        block_tokens=block_tokens,
+        pad_token_id=vocabulary.pad_token_id,
+        vocab_size=vocabulary.size,
+        tokenizer_sha256=vocabulary.tokenizer_sha256,
+    )
+    write_json(folder / f"{name}.json", summary.model_dump(mode="json"))
+    return summary
+
+
+class PackedBlocks:
+    """All parts of a split, memory-mapped: any block is read without those before it.
+
+    Raises StepError where there is no part or parts disagree on tokenizer or block length.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        paths = sorted(folder.glob("part-*.json"))
+        if not paths:
+            raise StepError(str(folder), "no token blocks", remedy="Run TokenizeCorpus again.")
+        self.parts = [PartSummary.model_validate_json(path.read_bytes()) for path in paths]
+        if len({(part.tokenizer_sha256, part.block_tokens, part.pad_token_id) for part in self.parts}) > 1:
+            raise StepError(str(folder), "parts of different tokenizers", remedy="Run TokenizeCorpus again.")
+        names = [path.stem for path in paths]
+        self._tokens = [numpy.load(folder / f"{name}.tokens.npy", mmap_mode="r", allow_pickle=False) for name in names]
+        self._starts = []
+        for name in names:
+            with numpy.load(folder / f"{name}.starts.npz", allow_pickle=False) as arrays:
+                self._starts.append((arrays["offsets"], arrays["starts"]))
+        self._ends = numpy.cumsum([part.blocks for part in self.parts])
+        self.block_tokens = self.parts[0].block_tokens
+        self.pad_token_id = self.parts[0].pad_token_id
+        self.vocab_size = self.parts[0].vocab_size
+        self.tokenizer_sha256 = self.parts[0].tokenizer_sha256
+        self.bytes = sum(part.bytes for part in self.parts)
+        self.tokens = sum(part.tokens for part in self.parts)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def batch(self, indices: Sequence[int]) -> dict[str, numpy.ndarray]:
+        """int64 arrays [len(indices), block_tokens]: input_ids, position_ids, labels.
+
+        position_ids begin at 0 with each document. labels are the input ids, IGNORED_LABEL for each document's first
+        token (it has no context of its own) and for padding; the model shifts them.
+        """
+        input_ids = numpy.empty((len(indices), self.block_tokens), dtype=numpy.int64)
+        position_ids = numpy.empty_like(input_ids)
+        for row, index in enumerate(indices):
+            part = int(numpy.searchsorted(self._ends, index, side="right"))
+            place = index - (int(self._ends[part - 1]) if part else 0)
+            input_ids[row] = self._tokens[part][place]
+            offsets, starts = self._starts[part]
+            position_ids[row] = positions(starts[offsets[place] : offsets[place + 1]], self.block_tokens)
+        labels = numpy.where((position_ids == 0) | (input_ids == self.pad_token_id), IGNORED_LABEL, input_ids)
+        return {"input_ids": input_ids, "position_ids": position_ids, "labels": labels}
+
+
+def positions(starts: numpy.ndarray, block_tokens: int) -> numpy.ndarray:
+    """Position of each token in its document, int64 [block_tokens], from the places where documents start."""
+    start_of = numpy.zeros(block_tokens, dtype=numpy.int64)
+    start_of[starts] = starts
+    return numpy.arange(block_tokens) - numpy.maximum.accumulate(start_of)

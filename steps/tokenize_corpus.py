@@ -1,0 +1,73 @@
+"""TokenizeCorpus: the prepared documents become token blocks of one length.
+
+    python -m steps.tokenize_corpus --corpus DIR --tokenizer DIR --output DIR [--block_tokens=2048]
+
+Reads    corpus     PrepareCorpus' output: train and validation
+         tokenizer  TrainTokenizer's output
+Writes   train/ validation/  part-*.tokens.npy, part-*.starts.npz, part-*.json (steps/text/packing.py)
+
+Several instances share the shards: instance i of n takes shards i, i + n, ... and seals its own parts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from steps.configs.tokenize_corpus import TokenizeCorpusConfig
+from steps.contract import Folder, StepFolders, report, run_step
+from steps.text.bbpe import load_fast_tokenizer, tokenizer_digest
+from steps.text.chat_template import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN
+from steps.text.corpus import iterate_shard, read_summary
+from steps.text.packing import PartSummary, Vocabulary, write_part
+
+FOLDERS = [Folder("corpus"), Folder("tokenizer")]
+SPLITS = ("train", "validation")
+BATCH_DOCUMENTS = 1_000
+
+
+def tokenize_corpus(config: TokenizeCorpusConfig, folders: StepFolders) -> dict[str, float | int]:
+    """Writes this instance's parts; returns their totals."""
+    tokenizer_folder = folders["tokenizer"] / "tokenizer"
+    tokenizer = load_fast_tokenizer(tokenizer_folder)
+    vocabulary = Vocabulary(
+        bos_token_id=tokenizer.token_to_id(BOS_TOKEN),
+        eos_token_id=tokenizer.token_to_id(EOS_TOKEN),
+        pad_token_id=tokenizer.token_to_id(PAD_TOKEN),
+        size=tokenizer.get_vocab_size(with_added_tokens=True),
+        tokenizer_sha256=tokenizer_digest(tokenizer_folder),
+    )
+    splits = read_summary(folders["corpus"]).splits
+    parts: dict[str, list[PartSummary]] = {split: [] for split in SPLITS}
+    for split in SPLITS:
+        for shard in splits[split].shards[folders.instance_index :: folders.instance_count]:
+            encoded = encode_shard(folders["corpus"] / shard, tokenizer)
+            name = Path(shard).stem
+            summary = write_part(folders.output / split, name, encoded, config.block_tokens, vocabulary)
+            parts[split].append(summary)
+            report(part=f"{split}/{name}", tokens=summary.tokens)
+    blocks = sum(part.blocks for part in parts["train"])
+    tokens = sum(part.tokens for part in parts["train"])
+    return {
+        "train_blocks": blocks,
+        "train_tokens": tokens,
+        "validation_blocks": sum(part.blocks for part in parts["validation"]),
+        "useful_share": tokens / (blocks * config.block_tokens) if blocks else 0.0,
+    }
+
+
+def encode_shard(shard: Path, tokenizer: Tokenizer) -> Iterator[tuple[list[int], int]]:
+    """(token ids without special ones, UTF-8 bytes) of each document of a shard."""
+    remaining = iterate_shard(shard)
+    while documents := list(itertools.islice(remaining, BATCH_DOCUMENTS)):
+        encodings = tokenizer.encode_batch_fast(documents, add_special_tokens=False)
+        for document, encoding in zip(documents, encodings, strict=True):
+            yield encoding.ids, len(document.encode())
+
+
+if __name__ == "__main__":
+    sys.exit(run_step(tokenize_corpus, TokenizeCorpusConfig, FOLDERS))
