@@ -1,0 +1,49 @@
+# langadapt. `make run` and `make test` make their environment themselves; everything lands in .venv and runs/.
+PYTHON ?= python3
+PIP_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+CONSTRAINTS := containers/constraints.txt
+RUN_STAMP := $(VENV)/.installed-run
+DEV_STAMP := $(VENV)/.installed-dev
+
+.PHONY: run test check format verify results clean-runs
+
+run: $(RUN_STAMP)  ## the whole DAG on this machine, on the sample
+	$(BIN)/langadapt run
+
+test: $(DEV_STAMP)  ## the test suite, under 12 minutes on two cores
+	$(BIN)/python -m pytest -q -m "not verify"
+
+check: $(DEV_STAMP)  ## lint, format, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(DEV_STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+verify: $(DEV_STAMP)  ## the longer proofs: claim, number, limit
+	$(BIN)/python -m pytest -q -s -m verify
+
+results: $(DEV_STAMP)  ## measures, writes results.json and the README's tables
+	$(BIN)/python -m tests.results.make_results
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
+	  { echo "error: $(PYTHON): $$($(PYTHON) --version 2>&1); limit Python 3.11 to 3.13. Name one: make run PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "error: $(PYTHON): no venv module. Install it: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# A stamp is written only when an installation is whole; an interrupted one goes on from pip's cache.
+$(RUN_STAMP): pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	@echo "Installing into $(VENV): about 0.7 GB to download with a CPU build of torch (4 GB with CUDA), 2 to 10 minutes."
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) $(PIP_ARGS) -e .
+	@touch $@
+
+$(DEV_STAMP): pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	@echo "Installing into $(VENV): about 1.0 GB to download with a CPU build of torch (4 GB with CUDA), 3 to 12 minutes."
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) $(PIP_ARGS) -e '.[dev]'
+	@touch $@ $(RUN_STAMP)
