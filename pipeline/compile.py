@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from pipeline.config import PipelineConfig
+from pipeline.lint import check_definition
 
 # Settings of the surroundings that would change what is compiled, or make the SDK look for an account.
 HIDDEN_PREFIXES = ("AWS_", "SAGEMAKER_", "BOTO_")
@@ -26,7 +27,9 @@ def compile_definition(config: PipelineConfig) -> str:
 
     Raises ConfigError that names the field at fault.
     """
-    return json.dumps(compile_document(config), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(compile_document(config), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    check_definition(text)
+    return text
 
 
 def compile_document(config: PipelineConfig) -> dict[str, Any]:
