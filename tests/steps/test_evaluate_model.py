@@ -1,0 +1,182 @@
+"""Evaluate on tiny models: the numbers in evaluation.json are those of a direct computation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from steps.configs.evaluate_model import EvaluateModelConfig
+from steps.contract import StepError, StepFolders
+from steps.evaluate_model import evaluate_model, first_words, read_texts
+from steps.modeling.generation import continue_greedily
+from steps.modeling.loading import save_model
+from steps.schemas.corpus import CorpusSummary
+from steps.schemas.evaluation import Evaluation
+from steps.text.corpus import SplitWriter, text_sha256
+
+HELDOUT = [
+    "Bakıda qış mülayim keçir, amma Xəzərdən əsən xəzri küləyi havanı sərtləşdirir.",
+    "Müştəri xidməti həftənin yeddi günü işləyir; zəngə orta hesabla bir dəqiqəyə cavab verilir.",
+    "Nənəm hər bazar günü   təndirdə çörək bişirərdi.",
+    "İnternet paketiniz bitibsə, tətbiqdən yenisini seçin. Ödəniş balansdan çıxılacaq. " * 3,
+]
+SOURCE = ["The weather in the mountains changes quickly.", "Tickets are sold at the counter."]
+CONFIG = EvaluateModelConfig(
+    context_bytes=128, context_tokens=64, batch_tokens=512, samples=2, sample_prompt_words=3, sample_new_tokens=6
+)
+
+
+def write_corpus(folder: Path, splits: dict[str, list[str]]) -> Path:
+    summaries = {}
+    for split, documents in splits.items():
+        writer = SplitWriter(folder, split, 1)
+        for document in sorted(documents, key=text_sha256):
+            writer.add(text_sha256(document), document)
+        summaries[split] = writer.close()
+    summary = CorpusSummary(splits=summaries, read=9, dropped={}, homoglyphs_repaired=0, documents_cut=0)
+    (folder / "corpus.json").write_text(summary.model_dump_json())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, make_tiny_tokenizer, make_tiny_llama) -> dict[str, Path]:
+    """Four folders: base with a tokenizer without merges, the others with one of 320 tokens."""
+    root = tmp_path_factory.mktemp("models")
+    coarse, fine = make_tiny_tokenizer(vocab_size=262), make_tiny_tokenizer()
+    save_model(make_tiny_llama(262, seed=1), coarse, root / "base_model")
+    for seed, name in enumerate(["pretrained", "model", "champion"], 2):
+        model = make_tiny_llama(320, seed=seed)
+        # Sampling settings as published folders carry them; greedy samples must not follow them.
+        model.generation_config.update(do_sample=True, temperature=0.6, top_p=0.9)
+        save_model(model, fine, root / name)
+    return {path.name: path for path in root.iterdir()}
+
+
+def direct_bits_per_byte(folder: Path, documents: list[str]) -> float:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    nats = 0.0
+    for text in documents:
+        ids = torch.tensor([tokenizer(text)["input_ids"]])
+        assert ids[0, 0] == tokenizer.bos_token_id
+        with torch.no_grad():
+            logits = model(ids, use_cache=False).logits[0, :-1].double()
+        nats += float(torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="sum"))
+    return nats / math.log(2) / sum(len(text.encode()) for text in documents)
+
+
+def run(models, corpus: Path, output: Path, config: EvaluateModelConfig) -> tuple[Evaluation, dict]:
+    output.mkdir()
+    metrics = evaluate_model(config, StepFolders(output=output, inputs={**models, "corpus": corpus}))
+    return Evaluation.model_validate_json((output / "evaluation.json").read_bytes()), metrics
+
+
+def test_every_figure_is_measured(models, tmp_path, capsys):
+    corpus = write_corpus(tmp_path / "corpus", {"test": HELDOUT, "extra_heldout": HELDOUT[:2], "source_test": SOURCE})
+    config = CONFIG.model_copy(update={"context_bytes": 400, "context_tokens": 400, "champion_present": True})
+    evaluation, metrics = run(models, corpus, tmp_path / "out", config)
+    expected = {name: direct_bits_per_byte(folder, HELDOUT) for name, folder in models.items()}
+    for section in (evaluation.bits_per_byte, evaluation.equal_tokens):
+        assert section.base == pytest.approx(expected["base_model"], rel=1e-6)
+        assert section.pretrained == pytest.approx(expected["pretrained"], rel=1e-6)
+        assert section.candidate == pytest.approx(expected["model"], rel=1e-6)
+        assert section.improvement == section.base - section.candidate
+        assert section.improvement_ci95[0] <= section.improvement <= section.improvement_ci95[1]
+    assert evaluation.champion.present
+    assert evaluation.champion.bits_per_byte == pytest.approx(expected["champion"], rel=1e-6)
+    assert evaluation.extra_heldout is not None
+    assert evaluation.extra_heldout.candidate == pytest.approx(direct_bits_per_byte(models["model"], HELDOUT[:2]))
+    assert evaluation.retention is not None
+    assert evaluation.retention.base == pytest.approx(direct_bits_per_byte(models["base_model"], SOURCE))
+    assert evaluation.retention.loss == evaluation.retention.candidate - evaluation.retention.base
+    assert evaluation.bytes_scored == sum(len(text.encode()) for text in HELDOUT)
+    ordered = sorted(HELDOUT, key=text_sha256)
+    assert evaluation.text_sha256 == hashlib.sha256("\0".join(ordered).encode()).hexdigest()
+    assert metrics["bits_per_byte"] == evaluation.bits_per_byte.candidate
+    assert "metrics: model=champion measure=equal_bytes bits_per_byte=" in capsys.readouterr().out
+
+
+def test_without_champion_base_stands_in_and_absent_texts_are_left_out(models, tmp_path):
+    corpus = write_corpus(tmp_path / "corpus", {"test": HELDOUT})
+    unread = {**models, "champion": tmp_path / "absent"}
+    evaluation, metrics = run(unread, corpus, tmp_path / "out", CONFIG)
+    assert not evaluation.champion.present
+    assert evaluation.champion.bits_per_byte == evaluation.bits_per_byte.base
+    assert evaluation.champion.improvement_ci95 == evaluation.bits_per_byte.improvement_ci95
+    assert evaluation.extra_heldout is None
+    assert evaluation.retention is None
+    assert "retention_loss" not in metrics
+
+
+def test_samples_are_greedy_continuations_of_the_first_prompts(models, tmp_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    corpus = write_corpus(tmp_path / "corpus", {"test": HELDOUT})
+    evaluation, _ = run(models, corpus, tmp_path / "out", CONFIG)
+    lines = [json.loads(line) for line in (tmp_path / "out" / "samples.jsonl").read_text().splitlines()]
+    assert [sample.model_dump() for sample in evaluation.samples] == lines
+    first = sorted(HELDOUT, key=text_sha256)[0]
+    assert lines[0]["prompt"] == first_words(first, 3)
+    model = AutoModelForCausalLM.from_pretrained(models["model"]).eval()
+    tokenizer = AutoTokenizer.from_pretrained(models["model"])
+    ids = tokenizer(lines[0]["prompt"])["input_ids"]
+    prompt_tokens = len(ids)
+    for _ in range(6):
+        with torch.no_grad():
+            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+        if ids[-1] == tokenizer.eos_token_id:
+            break
+    assert lines[0]["candidate"] == tokenizer.decode(ids[prompt_tokens:], skip_special_tokens=True)
+
+
+def test_documents_are_the_first_by_hash(tmp_path):
+    corpus = write_corpus(tmp_path / "corpus", {"test": HELDOUT})
+    assert read_texts(corpus, 2) == {"test": sorted(HELDOUT, key=text_sha256)[:2]}
+
+
+def test_words_are_cut_with_their_white_space():
+    assert first_words("a  b\nc d", 3) == "a  b\nc"
+    assert first_words(" a b", 9) == " a b"
+
+
+def test_a_context_beyond_the_models_positions_is_refused(models, tmp_path):
+    corpus = write_corpus(tmp_path / "corpus", {"test": [HELDOUT[3] * 5]})
+    with pytest.raises(StepError, match="context_tokens: the longest window has 599 tokens; limit 512"):
+        run(models, corpus, tmp_path / "out", CONFIG.model_copy(update={"context_tokens": 600}))
+    assert not (tmp_path / "out" / "evaluation.json").exists()
+
+
+def test_weights_that_are_not_finite_fail(models, tmp_path, make_tiny_llama, tiny_tokenizer):
+    model = make_tiny_llama()
+    with torch.no_grad():
+        model.model.norm.weight.fill_(float("inf"))
+    save_model(model, tiny_tokenizer, tmp_path / "model")
+    corpus = write_corpus(tmp_path / "corpus", {"test": HELDOUT})
+    with pytest.raises(StepError, match="limit a finite number"):
+        run({**models, "model": tmp_path / "model"}, corpus, tmp_path / "out", CONFIG)
+
+
+def test_continuation_ends_at_a_stop_token_and_at_the_last_position(make_tiny_llama):
+    model = make_tiny_llama(max_position_embeddings=8)
+    free = continue_greedily(model, [1, 2, 3], new_tokens=50, stop_ids=[])
+    assert len(free) == 5
+    stopped = continue_greedily(model, [1, 2, 3], new_tokens=50, stop_ids=[free[1]])
+    assert stopped == free[: free.index(free[1]) + 1]
+    assert continue_greedily(model, list(range(8)), new_tokens=5, stop_ids=[]) == []
+
+
+def test_help_lists_folders_and_settings():
+    command = [sys.executable, "-m", "steps.evaluate_model", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0
+    assert "--champion DIR" in done.stdout
+    assert "--context_bytes=VALUE" in done.stdout
