@@ -1,33 +1,29 @@
 """The demonstration that needs no data: corpus, conversations, and a base model made on this machine.
 
-    python -m steps.make_sample --folder DIR [--cache DIR]
+    python -m steps.make_sample [--folder DIR] [--cache DIR]
 
 The Azerbaijani text ships with the package. The base model is a byte-level tokenizer and a tiny Llama trained for
-about a minute on the English that every CPython carries (pydoc_data.topics); it is kept in the user's cache under the
-digest of that text and of the code that made it.
+about a minute on the English that every CPython carries (pydoc_data.topics). All of it is kept in the user's cache
+under the digest of text and code, and copied to --folder where that is given. The last line printed names the folder.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import inspect
 import os
 import shutil
 import sys
 from importlib import resources
 from pathlib import Path
 
-import numpy
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from steps.contract import EXIT_DONE, EXIT_USER_ERROR, ConfigError, report
 
-from steps.contract import report
-from steps.modeling.loading import save_model
-from steps.text import bbpe
-from steps.train_tokenizer import write_tokenizer_folder
+# torch and transformers are imported where the base model is trained: a sample that is there already costs no time.
 
 SAMPLE_FILES = ("corpus.jsonl", "conversations.jsonl", "LICENSE")
+# The modules that make the base model; a change of them makes a new one.
+MAKERS = ("make_sample.py", "text/bbpe.py", "text/chat_template.py")
 VOCABULARY_SIZE = 2_048
 CONTEXT_TOKENS = 1_024
 BLOCK_TOKENS = 256
@@ -37,6 +33,42 @@ LEARNING_RATE = 3e-3
 SEED = 0
 
 
+def cached_sample(cache: Path) -> Path:
+    """The sample's folder in the cache; made there, aside and renamed, where it is missing."""
+    finished = cache / f"sample-{sample_digest()[:16]}"
+    if finished.is_dir():
+        return finished
+    cache.mkdir(parents=True, exist_ok=True)
+    aside = cache / f".{finished.name}.{os.getpid()}"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    shipped = resources.files("steps") / "sample_data"
+    for name in SAMPLE_FILES:
+        (aside / name).write_bytes((shipped / name).read_bytes())
+    print("Making the sample's base model, about a minute; it is kept for later runs.", flush=True)
+    train_base_model(english_topics(), aside / "base_model")
+    try:
+        os.replace(aside, finished)
+    except OSError:
+        # Another process was first, and made the same.
+        shutil.rmtree(aside)
+    return finished
+
+
+def sample_digest() -> str:
+    """sha256 of what the sample is made of: the shipped text, Python's English, the code that makes the model."""
+    shipped = [(resources.files("steps") / "sample_data" / name).read_text("utf-8") for name in SAMPLE_FILES]
+    code = [(resources.files("steps") / name).read_text("utf-8") for name in MAKERS]
+    return hashlib.sha256("\0".join([*shipped, *code, *english_topics()]).encode()).hexdigest()
+
+
+def copy_sample(sample: Path, folder: Path) -> None:
+    """Copies the sample to a new or empty folder. Raises ConfigError where something is there already."""
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError("sample", f"{folder} is not empty", remedy="Name a new folder.")
+    shutil.copytree(sample, folder, dirs_exist_ok=True)
+
+
 def english_topics() -> list[str]:
     """The texts of Python's own help topics, in order of their names."""
     from pydoc_data.topics import topics
@@ -44,44 +76,16 @@ def english_topics() -> list[str]:
     return [topics[name] for name in sorted(topics)]
 
 
-def base_model_digest(texts: list[str]) -> str:
-    """Digest of what the base model is made of: the English text and the code of this module and the tokenizer's."""
-    code = inspect.getsource(sys.modules[__name__]) + inspect.getsource(bbpe)
-    return hashlib.sha256("\0".join([code, *texts]).encode()).hexdigest()
-
-
-def make_sample(folder: Path, cache: Path) -> None:
-    """Writes corpus.jsonl, conversations.jsonl, LICENSE and base_model/ into a folder; existing files are kept."""
-    folder.mkdir(parents=True, exist_ok=True)
-    shipped = resources.files("steps") / "sample_data"
-    for name in SAMPLE_FILES:
-        if not (folder / name).exists():
-            (folder / name).write_bytes((shipped / name).read_bytes())
-    if not (folder / "base_model").exists():
-        aside = folder / f".base_model.{os.getpid()}"
-        shutil.copytree(cached_base_model(cache), aside)
-        os.replace(aside, folder / "base_model")
-
-
-def cached_base_model(cache: Path) -> Path:
-    """The base model's folder in the cache; made there, aside and renamed, where it is missing."""
-    texts = english_topics()
-    finished = cache / f"base-model-{base_model_digest(texts)[:16]}"
-    if not finished.is_dir():
-        cache.mkdir(parents=True, exist_ok=True)
-        aside = cache / f".{finished.name}.{os.getpid()}"
-        shutil.rmtree(aside, ignore_errors=True)
-        train_base_model(texts, aside)
-        try:
-            os.replace(aside, finished)
-        except OSError:
-            # Another process was first; both made the same.
-            shutil.rmtree(aside)
-    return finished
-
-
 def train_base_model(texts: list[str], folder: Path) -> None:
     """Trains tokenizer and tiny Llama on the texts and saves both as a Hugging Face folder."""
+    import numpy
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from steps.modeling.loading import load_tokenizer, save_model
+    from steps.text import bbpe
+    from steps.train_tokenizer import write_tokenizer_folder
+
     torch.manual_seed(SEED)
     torch.use_deterministic_algorithms(True)
     tokenizer = bbpe.train_bbpe(texts, VOCABULARY_SIZE, min_frequency=2)
@@ -117,8 +121,6 @@ def train_base_model(texts: list[str], folder: Path) -> None:
         if step % 20 == 0:
             report(step=step, steps=STEPS, loss=loss.item())
     write_tokenizer_folder(tokenizer, folder, CONTEXT_TOKENS)
-    from steps.modeling.loading import load_tokenizer
-
     save_model(model, load_tokenizer(folder), folder)
 
 
@@ -131,11 +133,19 @@ def default_cache() -> Path:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True, help="folder to write into")
-    parser.add_argument("--cache", type=Path, default=default_cache(), help="where the base model is kept")
+    parser.add_argument("--folder", type=Path, help="new folder to copy the sample to")
+    parser.add_argument("--cache", type=Path, default=default_cache(), help="where the sample is kept")
     arguments = parser.parse_args()
-    make_sample(arguments.folder, arguments.cache)
-    return 0
+    folder = cached_sample(arguments.cache)
+    if arguments.folder is not None:
+        try:
+            copy_sample(folder, arguments.folder)
+        except ConfigError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return EXIT_USER_ERROR
+        folder = arguments.folder
+    print(folder)
+    return EXIT_DONE
 
 
 if __name__ == "__main__":

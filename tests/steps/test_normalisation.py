@@ -1,0 +1,33 @@
+"""Normalising: NFC without lower-casing, look-alikes only inside Latin words, cuts at good places."""
+
+from steps.text.normalisation import cut, normalise, repair_homoglyphs
+
+
+def test_turkic_letters_survive() -> None:
+    text = "İstanbul Iğdır ılıq iş; ə ğ ş ç ö ü Ə Ğ Ş Ç Ö Ü"
+    assert normalise(text) == text
+
+
+def test_nfc_line_ends_and_control_characters() -> None:
+    assert normalise("  g\u0306o\u0308z \r\nsu\x00\ufeff\r\n\r\n\r\n\r\nson ") == "ğöz\nsu\n\nson"
+
+
+def test_cyrillic_schwa_inside_latin_words() -> None:
+    repaired, count = repair_homoglyphs("dәvәt Әli, mәktub")
+    assert (repaired, count) == ("dəvət Əli, məktub", 4)
+
+
+def test_cyrillic_words_stay() -> None:
+    text = "Привет мир, әлифба и MixЖed"
+    assert repair_homoglyphs(text) == (text, 0)
+
+
+def test_cut_keeps_every_word_and_the_limit() -> None:
+    text = "\n\n".join(f"Abzas {number}: " + "söz " * 40 for number in range(20))
+    pieces = cut(text, 500)
+    assert all(len(piece.encode()) <= 500 for piece in pieces)
+    assert " ".join(pieces).split() == text.split()
+
+
+def test_cut_without_spaces_never_splits_a_character() -> None:
+    assert cut("ə" * 30, 11) == ["ə" * 5] * 6

@@ -1,0 +1,55 @@
+"""Packing by hand: order, cuts, positions, labels, padding, seek."""
+
+from pathlib import Path
+
+import numpy
+import pytest
+
+from steps.contract import StepError
+from steps.text.packing import IGNORED_LABEL, PackedBlocks, Vocabulary, positions, write_part
+
+VOCABULARY = Vocabulary(bos_token_id=90, eos_token_id=91, pad_token_id=92, size=96, tokenizer_sha256="a")
+
+
+def test_blocks_by_hand(tmp_path: Path) -> None:
+    write_part(tmp_path, "part-00000", [([1, 2, 3], 3), ([4, 5, 6, 7, 8, 9], 7)], 8, VOCABULARY)
+    blocks = PackedBlocks(tmp_path)
+    assert (len(blocks), blocks.bytes, blocks.tokens, blocks.block_tokens) == (2, 10, 13, 8)
+    batch = blocks.batch([0, 1])
+    assert batch["input_ids"].tolist() == [[90, 1, 2, 3, 91, 90, 4, 5], [6, 7, 8, 9, 91, 92, 92, 92]]
+    assert batch["position_ids"].tolist() == [[0, 1, 2, 3, 4, 0, 1, 2], [0, 1, 2, 3, 4, 0, 1, 2]]
+    assert batch["labels"].tolist() == [
+        [IGNORED_LABEL, 1, 2, 3, 91, IGNORED_LABEL, 4, 5],
+        [IGNORED_LABEL, 7, 8, 9, 91, IGNORED_LABEL, IGNORED_LABEL, IGNORED_LABEL],
+    ]
+
+
+def test_any_block_of_any_part(tmp_path: Path) -> None:
+    generator = numpy.random.default_rng(0)
+    for part in range(3):
+        documents = [(generator.integers(0, 80, size=length).tolist(), length) for length in (5, 40, 1, 17)]
+        write_part(tmp_path, f"part-{part:05d}", documents, 16, VOCABULARY)
+    blocks = PackedBlocks(tmp_path)
+    whole = blocks.batch(range(len(blocks)))
+    for index in range(len(blocks)):
+        one = blocks.batch([index])
+        assert all((one[name][0] == whole[name][index]).all() for name in whole)
+    assert (whole["input_ids"] != 92).sum() == blocks.tokens
+
+
+def test_an_empty_shard_is_a_part_without_blocks(tmp_path: Path) -> None:
+    write_part(tmp_path, "part-00000", [], 8, VOCABULARY)
+    write_part(tmp_path, "part-00001", [([1], 1)], 8, VOCABULARY)
+    assert PackedBlocks(tmp_path).batch([0])["input_ids"][0, :3].tolist() == [90, 1, 91]
+
+
+def test_parts_of_another_tokenizer_are_refused(tmp_path: Path) -> None:
+    write_part(tmp_path, "part-00000", [([1], 1)], 8, VOCABULARY)
+    other = Vocabulary(bos_token_id=90, eos_token_id=91, pad_token_id=92, size=96, tokenizer_sha256="b")
+    write_part(tmp_path, "part-00001", [([1], 1)], 8, other)
+    with pytest.raises(StepError, match="different tokenizers"):
+        PackedBlocks(tmp_path)
+
+
+def test_positions_by_hand() -> None:
+    assert positions(numpy.array([0, 3]), 6).tolist() == [0, 1, 2, 0, 1, 2]

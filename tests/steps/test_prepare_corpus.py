@@ -1,0 +1,119 @@
+"""PrepareCorpus run as the step it is: counts, splits, order of input, planted duplicates."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from steps.configs.prepare_corpus import PrepareCorpusConfig
+from steps.contract import EXIT_DONE, EXIT_USER_ERROR, content_digest, read_seal, run_step
+from steps.prepare_corpus import FOLDERS, prepare_corpus
+from steps.text.corpus import read_split, read_summary
+from steps.text.deduplication import jaccard, shingles
+
+SHARES = ["--validation_share=0.2", "--test_share=0.2", "--train_shards=2"]
+
+
+def documents(count: int, seed: int = 0) -> list[str]:
+    generator = random.Random(seed)
+    words = [f"kəlmə{number}" for number in range(500)]
+    return [" ".join(generator.choices(words, k=60)) for _ in range(count)]
+
+
+def write_jsonl(path: Path, texts: list[str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts), "utf-8")
+    return path
+
+
+def run(corpus: Path, output: Path, *more: str) -> int:
+    arguments = [f"--corpus={corpus}", f"--output={output}", *SHARES, *more]
+    return run_step(prepare_corpus, PrepareCorpusConfig, FOLDERS, arguments=arguments)
+
+
+def test_splits_and_seal(tmp_path: Path) -> None:
+    texts = documents(60)
+    assert run(write_jsonl(tmp_path / "a.jsonl", texts), tmp_path / "out") == EXIT_DONE
+    manifest = read_seal(tmp_path / "out")
+    summary = read_summary(tmp_path / "out")
+    assert manifest.metrics["documents"] == 60 == sum(split.documents for split in summary.splits.values())
+    found = [text for split in ("train", "validation", "test") for text in read_split(tmp_path / "out", split)]
+    assert sorted(found) == sorted(texts)
+    assert summary.splits["train"].bytes == sum(len(t.encode()) for t in read_split(tmp_path / "out", "train"))
+
+
+def test_order_and_form_of_the_input_leave_no_trace(tmp_path: Path) -> None:
+    texts = documents(50)
+    write_jsonl(tmp_path / "a.jsonl", texts)
+    shuffled = list(reversed(texts))
+    write_jsonl(tmp_path / "b" / "2.jsonl", shuffled[:20])
+    (tmp_path / "b" / "1.txt").write_text("\n\n".join(shuffled[20:]), "utf-8")
+    assert run(tmp_path / "a.jsonl", tmp_path / "one") == run(tmp_path / "b", tmp_path / "two") == EXIT_DONE
+    assert content_digest(tmp_path / "one") == content_digest(tmp_path / "two")
+
+
+def test_a_document_stays_in_its_split_when_the_corpus_grows(tmp_path: Path) -> None:
+    texts = documents(80)
+    run(write_jsonl(tmp_path / "a.jsonl", texts[:50]), tmp_path / "small")
+    run(write_jsonl(tmp_path / "b.jsonl", texts), tmp_path / "large")
+    for split in ("train", "validation", "test"):
+        assert set(read_split(tmp_path / "small", split)) <= set(read_split(tmp_path / "large", split))
+
+
+def test_planted_near_duplicates_never_straddle_train_and_test(tmp_path: Path) -> None:
+    texts = documents(80)
+    copies = [text + " son" for text in texts] + [text.upper() for text in texts[:20]]
+    run(write_jsonl(tmp_path / "a.jsonl", [*texts, *texts[:30], *copies]), tmp_path / "out")
+    summary = read_summary(tmp_path / "out")
+    assert summary.dropped == {"exact duplicate": 30, "near duplicate": 100}
+    train = [shingles(text, 5) for text in read_split(tmp_path / "out", "train")]
+    test = [shingles(text, 5) for text in read_split(tmp_path / "out", "test")]
+    assert max(jaccard(one, other) for one in train for other in test) < 0.8
+
+
+def test_extra_heldout_is_kept_out_of_training(tmp_path: Path) -> None:
+    texts = documents(60)
+    corpus = write_jsonl(tmp_path / "a.jsonl", texts)
+    extra = write_jsonl(tmp_path / "extra.jsonl", [*texts[:10], *documents(5, seed=9)])
+    assert run(corpus, tmp_path / "out", f"--extra_heldout={extra}") == EXIT_DONE
+    assert len(read_split(tmp_path / "out", "extra_heldout")) == 15
+    assert not set(texts[:10]) & set(read_split(tmp_path / "out", "train"))
+
+
+def test_source_corpus_gives_a_test_split(tmp_path: Path) -> None:
+    corpus = write_jsonl(tmp_path / "a.jsonl", documents(60))
+    source = write_jsonl(tmp_path / "s.jsonl", documents(60, seed=5))
+    assert run(corpus, tmp_path / "out", f"--source_corpus={source}") == EXIT_DONE
+    assert 0 < len(read_split(tmp_path / "out", "source_test")) < 30
+
+
+def test_homoglyphs_are_mapped_and_counted(tmp_path: Path) -> None:
+    texts = documents(40)
+    texts[0] = texts[0].replace("ə", "ә")
+    assert run(write_jsonl(tmp_path / "a.jsonl", texts), tmp_path / "out") == EXIT_DONE
+    assert read_summary(tmp_path / "out").homoglyphs_repaired == 120  # kəlmə has two ə
+    assert documents(40)[0] in [
+        text for split in ("train", "validation", "test") for text in read_split(tmp_path / "out", split)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "no documents"),
+        (
+            b"not json\n" * 9 + b'{"text": "a long enough document here"}\n',
+            "9 of 10 lines unreadable, first: a.jsonl line 1",
+        ),
+        (b'{"text": "one document that is long enough"}\n', "among 1"),
+    ],
+)
+def test_bad_inputs_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture, content: bytes, words: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(content)
+    assert run(tmp_path / "a.jsonl", tmp_path / "out") == EXIT_USER_ERROR
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert words in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out" / "manifest.json").exists()

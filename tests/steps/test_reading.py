@@ -1,0 +1,79 @@
+"""Reading: three kinds of file, three forms of each, one file or a folder; damage is named."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+import zstandard
+
+from steps.contract import StepError
+from steps.text.reading import read_records
+
+TEXTS = ["Birinci sənəd buradadır.", "İkinci sənəd: ı, i, ə, ğ, ş, ç, ö, ü.", "Üçüncü sətir."]
+
+
+def content(kind: str, tmp_path: Path) -> bytes:
+    if kind == "jsonl":
+        return "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in TEXTS).encode()
+    if kind == "txt":
+        return "\n\n".join(TEXTS).encode()
+    pyarrow.parquet.write_table(pyarrow.table({"text": TEXTS}), tmp_path / "plain.parquet")
+    data = (tmp_path / "plain.parquet").read_bytes()
+    (tmp_path / "plain.parquet").unlink()
+    return data
+
+
+COMPRESS = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "txt", "parquet"])
+@pytest.mark.parametrize("compression", list(COMPRESS))
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_every_form_gives_the_same_documents(tmp_path: Path, kind: str, compression: str, as_folder: bool) -> None:
+    file = tmp_path / "in" / f"text.{kind}{compression}"
+    file.parent.mkdir()
+    file.write_bytes(COMPRESS[compression](content(kind, tmp_path)))
+    records = list(read_records(file.parent if as_folder else file, "text"))
+    assert [(record.text or "").strip() for record in records] == TEXTS
+
+
+@pytest.mark.parametrize("name", ["text.jsonl.gz", "text.jsonl.zst", "text.parquet", "text.parquet.gz"])
+def test_a_file_cut_in_half_is_named(tmp_path: Path, name: str) -> None:
+    kind, compression = (
+        name.split(".", 2)[1],
+        name[len("text.jsonl") :] if "jsonl" in name else name[len("text.parquet") :],
+    )
+    whole = COMPRESS[compression](content(kind, tmp_path))
+    (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(StepError, match=f"{name}: cannot be read"):
+        list(read_records(tmp_path / name, "text"))
+
+
+def test_zstd_frames_after_one_another(tmp_path: Path) -> None:
+    compress = zstandard.ZstdCompressor().compress
+    (tmp_path / "a.txt.zst").write_bytes(compress(b"one\n\n") + compress(b"two\n"))
+    assert [record.text for record in read_records(tmp_path / "a.txt.zst", "text")] == ["one\n", "two\n"]
+
+
+def test_faulty_lines_are_records_with_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "ok"}\nno json\n{"other": 1}\n\xff\xfe\n\n{"text": 3}\n')
+    records = list(read_records(tmp_path / "a.jsonl", "text"))
+    assert [record.fault for record in records] == [
+        None,
+        "not JSON",
+        'no text field "text"',
+        "invalid UTF-8",
+        'no text field "text"',
+    ]
+    assert records[3].number == 4
+
+
+def test_unknown_kind_and_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.docx").write_bytes(b"x")
+    with pytest.raises(StepError, match="unknown kind of file"):
+        list(read_records(tmp_path / "a.docx", "text"))
+    with pytest.raises(StepError, match="no text files in it"):
+        list(read_records(tmp_path, "text"))
