@@ -1,0 +1,99 @@
+"""Conditions of a compiled definition: evaluated, and told so that a person sees which one closed a gate."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipeline.references import Scope, as_text, reference_kind
+from steps.contract import StepError
+
+COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "Equals": ("==", operator.eq),
+    "GreaterThan": (">", operator.gt),
+    "GreaterThanOrEqualTo": (">=", operator.ge),
+    "LessThan": ("<", operator.lt),
+    "LessThanOrEqualTo": ("<=", operator.le),
+}
+CONDITION_TYPES = (*COMPARISONS, "In", "Not", "Or")
+
+
+@dataclass(frozen=True)
+class ConditionResult:
+    """One evaluated condition.
+
+    name: what is judged, such as `bits_per_byte.candidate`.  limit: what it is held against; limit_name: the parameter
+    that the limit comes from, empty for a literal.  parts: the conditions inside Not and Or.
+    """
+
+    name: str
+    operator: str
+    value: Any
+    limit: Any
+    holds: bool
+    limit_name: str = ""
+    parts: tuple[ConditionResult, ...] = ()
+
+    def __str__(self) -> str:
+        verdict = "holds" if self.holds else "FAILS"
+        if self.parts:
+            return f"{self.operator}({'; '.join(str(part) for part in self.parts)}) {verdict}"
+        limit = f"{_shown(self.limit)} ({self.limit_name})" if self.limit_name else _shown(self.limit)
+        return f"{self.name} {_shown(self.value)} {self.operator} {limit} {verdict}"
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def leaves(self) -> Iterator[ConditionResult]:
+        """The comparisons themselves, without the Not and Or around them."""
+        if not self.parts:
+            yield self
+        for part in self.parts:
+            yield from part.leaves()
+
+
+def evaluate(condition: dict[str, Any], scope: Scope) -> ConditionResult:
+    """The result of one condition. Raises StepError where its two sides cannot be compared."""
+    kind = condition["Type"]
+    if kind == "Not":
+        part = evaluate(condition["Condition"], scope)
+        return ConditionResult("", "not", None, None, not part.holds, parts=(part,))
+    if kind == "Or":
+        parts = tuple(evaluate(item, scope) for item in condition["Conditions"])
+        return ConditionResult("", "or", None, None, any(part.holds for part in parts), parts=parts)
+    if kind == "In":
+        value, limits = scope.resolve(condition["QueryValue"]), scope.resolve(condition["Values"])
+        return ConditionResult(describe(condition["QueryValue"]), "in", value, limits, value in limits)
+    symbol, compare = COMPARISONS[kind]
+    name = describe(condition["LeftValue"])
+    value, limit = scope.resolve(condition["LeftValue"]), scope.resolve(condition["RightValue"])
+    if _class_of(value) != _class_of(limit):
+        shown = f"{as_text(value)} {symbol} {as_text(limit)}"
+        raise StepError(name, shown, limit="two values of one type", remedy="Correct the condition.")
+    limit_name = describe(condition["RightValue"]) if reference_kind(condition["RightValue"]) else ""
+    return ConditionResult(name, symbol, value, limit, compare(value, limit), limit_name=limit_name)
+
+
+def describe(value: Any) -> str:
+    """A short name of what a condition looks at: a JSON path, a parameter's name, a property or the literal."""
+    match reference_kind(value):
+        case "Std:JsonGet":
+            return value["Std:JsonGet"]["Path"].removeprefix("$.")
+        case "Get":
+            return value["Get"].removeprefix("Parameters.").removeprefix("Steps.")
+        case "Std:Join":
+            join = value["Std:Join"]
+            return join.get("On", "").join(describe(item) for item in join["Values"])
+    return as_text(value)
+
+
+def _class_of(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return type(value).__name__
+    return "number"
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else as_text(value)

@@ -1,0 +1,121 @@
+"""What a run tells about itself: the state of each step, the gate's conditions, the registered version.
+
+Written to RUN/execution.json, and under its own name to RUN/executions/<execution id>.json, at every change.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline.conditions import ConditionResult
+from pipeline.registry import ModelVersion
+from steps.contract import write_json
+
+WAITING, EXECUTING, SUCCEEDED, CACHED = "Waiting", "Executing", "Succeeded", "Cached"
+FAILED, SKIPPED, STOPPED, NOT_RUN = "Failed", "Skipped", "Stopped", "NotRun"
+DONE_STATES = (SUCCEEDED, CACHED)
+
+
+@dataclass
+class StepRecord:
+    """One step of one run.
+
+    reason: why the step ran and was not taken from the cache.  metric: the last metrics line of its log.
+    key_members: what the cache key is made of (see pipeline/local_cache.py).
+    """
+
+    name: str
+    type: str
+    state: str = WAITING
+    seconds: float = 0.0
+    started: float | None = None
+    attempts: int = 0
+    reason: str = ""
+    cache_key: str = ""
+    key_members: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, Path] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    log: Path | None = None
+    metric: str = ""
+    error: str = ""
+
+    def begin(self) -> None:
+        self.started, self.state = time.monotonic(), EXECUTING
+
+    def end(self, state: str) -> None:
+        self.seconds, self.state = self.elapsed(), state
+
+    def elapsed(self) -> float:
+        """Seconds since the step began, or that it took."""
+        running = self.started is not None and self.state == EXECUTING
+        return time.monotonic() - self.started if running and self.started is not None else self.seconds
+
+    def as_json(self) -> dict[str, Any]:
+        value = {name: item for name, item in vars(self).items() if name not in ("started", "outputs", "log")}
+        return value | {
+            "seconds": round(self.seconds, 3),
+            "outputs": {name: str(path) for name, path in self.outputs.items()},
+            "log": str(self.log) if self.log else None,
+        }
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """Outcome of a Condition step: open where all of its conditions hold."""
+
+    open: bool
+    conditions: tuple[ConditionResult, ...]
+
+
+@dataclass
+class RunResult:
+    """The outcome of a run. exit_code: as in steps/contract.py. failure: the one line of what stopped it.
+
+    outputs: folder of each finished step's outputs, by step and output name.
+    registered: the model version, with registered_is_new False where an equal one was there already.
+    """
+
+    run_folder: Path
+    execution_id: str
+    pipeline: str
+    parameters: dict[str, Any]
+    steps: dict[str, StepRecord]
+    exit_code: int | None = None
+    seconds: float = 0.0
+    gates: dict[str, GateResult] = field(default_factory=dict)
+    registered: ModelVersion | None = None
+    registered_is_new: bool = False
+    failure: str = ""
+
+    @property
+    def outputs(self) -> dict[str, dict[str, Path]]:
+        return {name: dict(record.outputs) for name, record in self.steps.items() if record.outputs}
+
+    @property
+    def state(self) -> str:
+        """Executing, Succeeded, GateClosed, Failed or Stopped."""
+        names = {None: EXECUTING, 0: SUCCEEDED, 2: "GateClosed", 130: STOPPED, 143: STOPPED}
+        return names.get(self.exit_code, FAILED)
+
+    def as_json(self) -> dict[str, Any]:
+        registered = self.registered.model_dump(mode="json") if self.registered else None
+        gates = {
+            name: {"open": gate.open, "conditions": [condition.as_json() for condition in gate.conditions]}
+            for name, gate in self.gates.items()
+        }
+        return {
+            "execution_id": self.execution_id, "pipeline": self.pipeline, "state": self.state,
+            "exit_code": self.exit_code, "seconds": round(self.seconds, 3), "run_folder": str(self.run_folder),
+            "parameters": self.parameters, "steps": {name: step.as_json() for name, step in self.steps.items()},
+            "gates": gates, "registered": registered, "registered_is_new": self.registered_is_new,
+            "failure": self.failure,
+        }  # fmt: skip
+
+    def write(self) -> None:
+        """Writes both files, each atomically."""
+        content = self.as_json()
+        write_json(self.run_folder / "executions" / f"{self.execution_id}.json", content)
+        write_json(self.run_folder / "execution.json", content)

@@ -1,0 +1,202 @@
+"""The content cache of the local executor: keys made of content, and seals that vouch for finished outputs.
+
+A step's key is a table of its members, such as
+
+    image                     the image's name and its environment's digest
+    command 0                 a script by its content, a program by its name
+    argument --seed           0
+    environment SM_LOG        20
+    input corpus              sha256 of every file that the URI stands for
+    output output             /opt/ml/processing/output
+
+so two runs agree where, and only where, the same work is done on the same content. Execution ids and URIs are not in
+it. Outputs lie at RUN/outputs/<step>/<first 16 of the key>/<output name>/, with seal.json beside the outputs: every
+file's size and sha256, written last and atomically. The seal is the executor's own, so steps that do not write a
+manifest.json are cached just as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pydantic
+
+from steps.contract import FileEntry, StepError, file_sha256, is_seal, table_digest, write_json
+
+SEAL_NAME = "seal.json"
+KEY_CHARACTERS_IN_PATHS = 16
+_DURATION = re.compile(r"p?(?:(\d+)w)?(?:(\d+)d)?(?:t?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?)?")
+_SECONDS = (604_800, 86_400, 3_600, 60, 1)
+
+
+class Seal(pydantic.BaseModel):
+    """seal.json: the key's members, and for each output every file in it."""
+
+    step: str
+    key: str
+    members: dict[str, str]
+    outputs: dict[str, dict[str, FileEntry]]
+    seconds: float
+    sealed_at: float
+
+
+def content_digest(path: Path) -> str:
+    """sha256 over path and content of each file; manifest.json and its kin are left out, as they hold times.
+
+    A single file counts as a folder of one. Raises StepError where nothing is there or the folder is empty.
+    """
+    remedy = "Name an existing file or folder."
+    if path.is_file():
+        return table_digest({path.name: file_sha256(path)})
+    if not path.is_dir():
+        raise StepError(str(path), "does not exist", remedy=remedy)
+    files = all_files(path)
+    if not files:
+        raise StepError(str(path), "is empty", remedy=remedy)
+    return table_digest({name: file_sha256(path / name) for name in files if not is_seal(name)})
+
+
+def all_files(folder: Path) -> list[str]:
+    """Sorted relative paths (with /) of all files below a folder."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def key_of(members: Mapping[str, str]) -> str:
+    """sha256 of a key's members."""
+    return table_digest(members)
+
+
+def text_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def command_members(command: list[str]) -> dict[str, str]:
+    """A command for the key: scripts by content, programs by name, so that moving an installation keeps the cache."""
+    members = {}
+    for index, word in enumerate(command):
+        path = Path(word)
+        if path.is_absolute() and path.is_file():
+            word = f"sha256 {file_sha256(path)}" if path.suffix in (".py", ".sh") else path.name
+        members[f"command {index}"] = word
+    return members
+
+
+class OutputFolder:
+    """RUN/outputs/<step>/<key>: the outputs of one step for one key, and their seal."""
+
+    def __init__(self, run_folder: Path, step: str, key: str) -> None:
+        self.step, self.key = step, key
+        self.root = run_folder / "outputs" / step / key[:KEY_CHARACTERS_IN_PATHS]
+
+    def output(self, name: str) -> Path:
+        return self.root / name
+
+    def replace(self, outputs: Mapping[str, list[Path]], members: Mapping[str, str], seconds: float) -> Seal:
+        """Moves finished outputs here and seals them; what was here before goes once they are complete.
+
+        outputs: for each name the folders whose files make it up, one an instance.
+        Raises StepError where two instances wrote different files of one name.
+        """
+        aside = self.root.with_name(f"{self.root.name}.new")
+        if aside.exists():
+            shutil.rmtree(aside)
+        for name, folders in outputs.items():
+            (aside / name).mkdir(parents=True)
+            for folder in folders:
+                _move_files(folder, aside / name, f"{self.step}, output {name}")
+        files = {name: seal_entries(aside / name) for name in outputs}
+        seal = Seal(step=self.step, key=self.key, members=dict(members), outputs=files, seconds=round(seconds, 3),
+                    sealed_at=time.time())  # fmt: skip
+        aside.mkdir(parents=True, exist_ok=True)
+        write_json(aside / SEAL_NAME, seal.model_dump(mode="json"))
+        if self.root.exists():
+            shutil.rmtree(self.root)
+        os.replace(aside, self.root)
+        return seal
+
+    def read(self) -> Seal | None:
+        """The seal as it stands, unchecked; None where there is none that this version reads."""
+        try:
+            seal = Seal.model_validate_json((self.root / SEAL_NAME).read_bytes())
+        except (FileNotFoundError, pydantic.ValidationError):
+            return None
+        return seal if seal.key == self.key else None
+
+    def mismatch(self, seal: Seal) -> str | None:
+        """What differs from the seal, in words; None where every file is as sealed."""
+        for name, files in seal.outputs.items():
+            folder = self.output(name)
+            for path, entry in files.items():
+                shown = f"{name}/{path}"
+                if not (folder / path).is_file():
+                    return f"{shown} is missing"
+                if (size := (folder / path).stat().st_size) != entry.bytes:
+                    return f"{shown} has {size:,} bytes, sealed with {entry.bytes:,}"
+                if file_sha256(folder / path) != entry.sha256:
+                    return f"{shown} has other content than sealed"
+            added = sorted(set(all_files(folder)) - set(files)) if folder.is_dir() else []
+            if added:
+                return f"{name}/{added[0]} was added after sealing"
+        return None
+
+
+def seal_entries(folder: Path) -> dict[str, FileEntry]:
+    """Size in bytes and sha256 of every file below a folder, each forced to the disk first."""
+    entries = {}
+    for name in all_files(folder):
+        with (folder / name).open("rb") as stream:
+            os.fsync(stream.fileno())
+        path = folder / name
+        entries[name] = FileEntry(bytes=path.stat().st_size, sha256=file_sha256(path))
+    return entries
+
+
+def output_digest(files: Mapping[str, FileEntry]) -> str:
+    """The same number as `content_digest` of the folder, from its seal."""
+    return table_digest({name: entry.sha256 for name, entry in files.items() if not is_seal(name)})
+
+
+def _move_files(source: Path, target: Path, subject: str) -> None:
+    for name in all_files(source):
+        moved = target / name
+        if moved.exists():
+            if file_sha256(moved) != file_sha256(source / name):
+                remedy = "Let each instance write only its own files."
+                raise StepError(subject, f"two instances wrote different {name}", remedy=remedy)
+            continue
+        moved.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(source / name, moved)
+
+
+def reason_of_miss(run_folder: Path, step: str, members: Mapping[str, str]) -> str:
+    """Why no earlier output serves: what changed against the newest sealed one, or that there is none."""
+    newest: Seal | None = None
+    for path in sorted((run_folder / "outputs" / step).glob(f"*/{SEAL_NAME}")):
+        try:
+            seal = Seal.model_validate_json(path.read_bytes())
+        except pydantic.ValidationError:
+            continue
+        if newest is None or seal.sealed_at > newest.sealed_at:
+            newest = seal
+    if newest is None:
+        return "first run"
+    changed = [name for name in members if newest.members.get(name) != members[name]]
+    changed += [name for name in newest.members if name not in members]
+    shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+    return f"changed: {shown}" if shown else "its earlier output is gone"
+
+
+def duration_seconds(text: str) -> int | None:
+    """Seconds of an ISO 8601 duration as CacheConfig.ExpireAfter holds it (`P30D`, `p30d`, `T12H`, `30d`); weeks,
+    days, hours, minutes and seconds only. None where it is none.
+    """
+    found = _DURATION.fullmatch(text.lower())
+    if found is None or not any(found.groups()):
+        return None
+    return sum(int(number) * unit for number, unit in zip(found.groups(), _SECONDS, strict=True) if number)

@@ -1,0 +1,94 @@
+"""What the steps of one local run share: references, folders, images, functions, digests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline.execution_record import RunResult
+from pipeline.local_cache import content_digest
+from pipeline.local_jobs import LocalImage
+from pipeline.progress import Progress
+from pipeline.references import Scope
+from pipeline.registry import LocalRegistry
+from pipeline.uri_folders import UriFolders
+
+
+class StepFailedError(Exception):
+    """A step ended without success. line: why, in one line; exit_code: what the run ends with."""
+
+    def __init__(self, line: str, exit_code: int) -> None:
+        self.line, self.exit_code = line, exit_code
+        super().__init__(line)
+
+
+class StepStoppedError(Exception):
+    """A step was stopped because the run ends."""
+
+
+@dataclass(frozen=True)
+class LambdaContext:
+    """What a local function gets beside its event, in the place of Lambda's context.
+
+    find: the path that a URI stands for.
+    """
+
+    find: Callable[[str], Path]
+    registry: LocalRegistry
+    run_folder: Path
+    execution_id: str
+
+
+LocalFunction = Callable[[Mapping[str, Any], LambdaContext], Mapping[str, Any]]
+
+
+@dataclass
+class Execution:
+    """What the steps of one run share.
+
+    scope resolves references to what they are; stable resolves them to what they mean for a cache key, with
+    execution ids and job names left as placeholders.
+    """
+
+    result: RunResult
+    scope: Scope
+    stable: Scope
+    uris: UriFolders
+    images: Mapping[str, LocalImage]
+    default_image: LocalImage | None
+    functions: Mapping[str, LocalFunction]
+    registry: LocalRegistry
+    environment: Mapping[str, str]
+    progress: Progress
+    force: bool
+    stop: threading.Event = field(default_factory=threading.Event)
+    _digests: dict[Path, str] = field(default_factory=dict)
+
+    @property
+    def run_folder(self) -> Path:
+        return self.result.run_folder
+
+    def image(self, uri: str) -> LocalImage | None:
+        """The local command for an image."""
+        return self.images.get(uri, self.default_image)
+
+    def function(self, arn: str) -> LocalFunction | None:
+        """The local function for a Lambda ARN, found by the ARN or by the function's name."""
+        return self.functions.get(arn, self.functions.get(arn.rpartition(":")[2]))
+
+    def digest(self, path: Path) -> str:
+        """Content digest of a file or folder; outputs by their seal, anything else read once a run."""
+        if path not in self._digests:
+            self._digests[path] = content_digest(path)
+        return self._digests[path]
+
+    def note_digest(self, path: Path, digest: str) -> None:
+        self._digests[path] = digest
+
+    def finish(self, step: str, properties: Mapping[str, Any], stable_properties: Mapping[str, Any]) -> None:
+        """From now on other steps may refer to this one's properties."""
+        self.scope.steps[step] = properties
+        self.stable.steps[step] = stable_properties

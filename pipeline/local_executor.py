@@ -1,0 +1,243 @@
+"""Runs a compiled SageMaker Pipelines definition on this machine, step by step as processes.
+
+It reads nothing but the definition's JSON and knows no step of langadapt: any definition runs whose images map to a
+local command and whose Lambda functions map to a Python function. What is in a run folder:
+
+    execution.json, executions/<id>.json     what happened (pipeline/execution_record.py)
+    outputs/<step>/<key>/<output>/           sealed outputs, by content key (pipeline/local_cache.py)
+    jobs/<step>/<key>/                       /opt/ml as the step saw it, and log.txt (pipeline/local_jobs.py)
+    s3/<bucket>/<key>                        what stands for s3:// URIs: checkpoints, TensorBoard events, ...
+
+A run that was killed is gone on with by running again: sealed steps are kept, what was half-written is cleared, a
+training step finds its checkpoints.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pipeline import execution_record as states
+from pipeline.execution_record import RunResult, StepRecord
+from pipeline.local_execution import Execution, LocalFunction, StepFailedError, StepStoppedError
+from pipeline.local_jobs import LocalImage, latest_metric
+from pipeline.local_steps import run_step
+from pipeline.progress import Progress, progress_for
+from pipeline.references import Scope, parameter_values
+from pipeline.registry import LocalRegistry
+from pipeline.run_lock import RunLock
+from pipeline.step_graph import Node, build_graph
+from pipeline.uri_folders import UriFolders
+from steps.contract import (
+    EXIT_BUG,
+    EXIT_DONE,
+    EXIT_GATE_CLOSED,
+    EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
+    EXIT_USER_ERROR,
+    ConfigError,
+    UserError,
+    nearest_name,
+)
+
+REFRESH_SECONDS = 0.2
+EXECUTION_ID_CHARACTERS = 12
+# Fixed, as the number of threads changes the last bits of sums; each can be set by `environment`.
+JOB_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "2",
+    "RAYON_NUM_THREADS": "2",
+    "TOKENIZERS_PARALLELISM": "true",
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+}
+IMAGE_PLACES = {"Processing": ("AppSpecification", "ImageUri"), "Training": ("AlgorithmSpecification", "TrainingImage")}
+STABLE_VARIABLES = (
+    "PipelineExecutionId", "PipelineExecutionArn", "PipelineName", "PipelineArn", "StartDateTime", "CurrentDateTime",
+    "TrainingJobName", "ProcessingJobName",
+)  # fmt: skip
+
+
+def run_definition(
+    definition: Mapping[str, Any],
+    *,
+    run_folder: Path,
+    registry: LocalRegistry,
+    images: Mapping[str, LocalImage] | None = None,
+    default_image: LocalImage | None = None,
+    parameters: Mapping[str, str] | None = None,
+    functions: Mapping[str, LocalFunction] | None = None,
+    uris: Mapping[str, Path] | None = None,
+    environment: Mapping[str, str] | None = None,
+    pipeline_name: str = "pipeline",
+    max_parallel: int = 2,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Runs a definition and tells how it ended; a step that fails is no exception but an exit code.
+
+    images: local command by image URI, default_image: for those not named.  functions: by Lambda ARN or function name.
+    uris: what a URI, and everything below it, stands for.  environment: variables of every job, part of the cache key.
+    parameters: texts by name.  max_parallel: steps at a time.  force: run all, whatever is cached.
+    Raises ConfigError before anything runs: a wrong parameter, a step that cannot run here, a folder in use.
+    """
+    graph = build_graph(definition)
+    values = parameter_values(definition.get("Parameters", []), parameters or {})
+    run_folder = run_folder.resolve()
+    progress = progress if progress is not None else progress_for()
+    execution_id = uuid.uuid4().hex[:EXECUTION_ID_CHARACTERS]
+    folders = UriFolders(run_folder, uris or {})
+    records = {name: StepRecord(name, node.type) for name, node in graph.items()}
+    execution = Execution(
+        result=RunResult(run_folder, execution_id, pipeline_name, values, records),
+        scope=Scope(values, execution_variables(pipeline_name, execution_id), find_file=folders.find),
+        stable=Scope(values, {name: f"{{{name}}}" for name in STABLE_VARIABLES}, find_file=folders.find),
+        uris=folders, images=images or {}, default_image=default_image, functions=functions or {}, registry=registry,
+        environment=JOB_ENVIRONMENT | dict(environment or {}), progress=progress, force=force,
+    )  # fmt: skip
+    check_everything_is_here(graph, execution)
+    with RunLock(run_folder, progress.line), stopping_on_signals(execution.stop) as received:
+        _run_graph(graph, execution, max_parallel)
+        if received:
+            execution.result.exit_code = EXIT_INTERRUPTED if received[0] == signal.SIGINT else EXIT_TERMINATED
+            execution.result.failure = f"stopped by {signal.Signals(received[0]).name}"
+        execution.result.write()
+    return execution.result
+
+
+def execution_variables(pipeline_name: str, execution_id: str) -> dict[str, str]:
+    """The variables of Execution.*, in the forms of the service."""
+    arn = f"arn:aws:sagemaker:local:000000000000:pipeline/{pipeline_name}"
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return {
+        "PipelineExecutionId": execution_id, "PipelineExecutionArn": f"{arn}/execution/{execution_id}",
+        "PipelineName": pipeline_name, "PipelineArn": arn, "StartDateTime": now, "CurrentDateTime": now,
+    }  # fmt: skip
+
+
+def check_everything_is_here(graph: Mapping[str, Node], execution: Execution) -> None:
+    """Raises ConfigError for the first image or Lambda function that nothing on this machine stands for."""
+    for node in graph.values():
+        if node.type in IMAGE_PLACES:
+            application, name = IMAGE_PLACES[node.type]
+            image = execution.scope.resolve(node.arguments[application][name])
+            if execution.image(image) is None:
+                remedy = nearest_name(image, execution.images)
+                raise ConfigError(node.name, f"image {image} has no local command", remedy=remedy)
+        if node.type == "Lambda" and execution.function(arn := node.definition["FunctionArn"]) is None:
+            raise ConfigError(node.name, f"{arn} has no local function", remedy=nearest_name(arn, execution.functions))
+
+
+@contextmanager
+def stopping_on_signals(stop: threading.Event) -> Iterator[list[int]]:
+    """SIGINT and SIGTERM set `stop`; the signals received are in the list. Outside the main thread: nothing."""
+    received: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        received.append(number)
+        stop.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run_graph(graph: Mapping[str, Node], execution: Execution, max_parallel: int) -> None:
+    """Starts each step as soon as what it needs is there, until all are done or one fails."""
+    result, began = execution.result, time.monotonic()
+    execution.progress.start(result.steps)
+    result.write()
+    running: dict[Future[None], str] = {}
+    told = _states(result)
+    with ThreadPoolExecutor(max_parallel) as pool:
+        while True:
+            if not execution.stop.is_set():
+                for name in _ready(graph, execution, set(running.values())):
+                    if len(running) < max_parallel:
+                        running[pool.submit(_run_recorded, graph[name], execution)] = name
+            if not running:
+                break
+            finished, _ = wait(running, timeout=REFRESH_SECONDS, return_when=FIRST_COMPLETED)
+            for future in finished:
+                _settle(running.pop(future), future, execution)
+            result.seconds = time.monotonic() - began
+            for record in result.steps.values():
+                if record.state == states.EXECUTING and record.log is not None:
+                    record.metric = latest_metric(record.log)
+            execution.progress.refresh()
+            if (now := _states(result)) != told:
+                told = now
+                result.write()
+    for record in result.steps.values():
+        if record.state == states.WAITING:
+            record.state = states.NOT_RUN
+    result.seconds = time.monotonic() - began
+    if result.exit_code is None:
+        result.exit_code = EXIT_DONE
+    execution.progress.refresh()
+    execution.progress.stop()
+
+
+def _states(result: RunResult) -> list[str]:
+    return [record.state for record in result.steps.values()]
+
+
+def _ready(graph: Mapping[str, Node], execution: Execution, running: set[str]) -> list[str]:
+    """Steps that can start now. Those of a branch not taken, and those that need a skipped step, become Skipped."""
+    records, ready = execution.result.steps, []
+    for name, node in graph.items():
+        if records[name].state != states.WAITING or name in running:
+            continue
+        needed = [records[other].state for other in node.needs]
+        if states.SKIPPED in needed:
+            records[name].state = states.SKIPPED
+        elif all(state in states.DONE_STATES for state in needed):
+            if node.branch and execution.result.gates[node.branch[0]].open != node.branch[1]:
+                records[name].state = states.SKIPPED
+            else:
+                ready.append(name)
+    return ready
+
+
+def _run_recorded(node: Node, execution: Execution) -> None:
+    record = execution.result.steps[node.name]
+    try:
+        run_step(node, record, execution)
+    except BaseException:
+        record.end(states.STOPPED if execution.stop.is_set() else states.FAILED)
+        raise
+
+
+def _settle(name: str, future: Future[None], execution: Execution) -> None:
+    """Notes how a step ended. The first failure stops the others and becomes the run's."""
+    error, record, result = future.exception(), execution.result.steps[name], execution.result
+    if error is None or isinstance(error, StepStoppedError):
+        return
+    if isinstance(error, StepFailedError):
+        line, code = error.line, error.exit_code
+    elif isinstance(error, UserError):
+        line, code = str(error), EXIT_USER_ERROR
+    else:
+        line, code = f"{type(error).__name__}: {error}", EXIT_BUG
+        traceback.print_exception(error)
+    record.error = line
+    if result.exit_code is None and not execution.stop.is_set():
+        record.state = states.FAILED
+        result.exit_code, result.failure = code, f"{name}: {line.removeprefix('error: ')}"
+        if code != EXIT_GATE_CLOSED and record.log is not None:
+            result.failure += f" (log: {record.log})"
+        execution.stop.set()
+        execution.progress.line(result.failure)

@@ -1,0 +1,249 @@
+"""Processing and training jobs on this machine: a folder in the shape of /opt/ml for each instance, and processes.
+
+A job's tree is RUN/jobs/<step>/<key>/, with log.txt and opt/ml in it (algo-1/opt/ml, algo-2/opt/ml ... for several
+instances), laid out with the files that the service writes: config/processingjobconfig.json and resourceconfig.json,
+or input/config/hyperparameters.json, inputdataconfig.json and resourceconfig.json. The process gets the tree's place
+in the variable OPT_ML; words of its arguments that begin with /opt/ml are rewritten.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from pipeline.job_spec import OPT_ML, JobInput, JobSpec
+from pipeline.local_cache import all_files
+from pipeline.run_lock import record_processes, recorded_processes
+from pipeline.uri_folders import UriFolders
+from steps.contract import METRICS_LINE_PREFIX, ConfigError, StepError
+
+STOP_GRACE_SECONDS = 30
+POLL_SECONDS = 0.05
+# Begins the first line of each attempt in a log.
+ATTEMPT_PREFIX = "--- "
+# Taken over from the caller where set: what a process needs to start at all, and what chooses a GPU.
+INHERITED_VARIABLES = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "SYSTEMROOT")
+
+
+@dataclass(frozen=True)
+class LocalImage:
+    """What stands for an image on this machine.
+
+    command: takes the place of the image's entry point; the definition's arguments follow it.
+    digest: names the environment that the command runs in, for the cache key.
+    """
+
+    command: Sequence[str]
+    digest: str = ""
+
+
+class Job:
+    """One job in its folder: lay out, run, and find what it left."""
+
+    def __init__(
+        self, spec: JobSpec, folder: Path, image: LocalImage, uris: UriFolders, environment: Mapping[str, str]
+    ) -> None:
+        self.spec, self.folder, self.image, self._uris, self._environment = spec, folder, image, uris, environment
+        self.hosts = [f"algo-{number + 1}" for number in range(spec.instance_count)]
+        self.log = folder / "log.txt"
+
+    def root(self, host: str) -> Path:
+        """This instance's /opt/ml."""
+        return self.folder / "opt/ml" if len(self.hosts) == 1 else self.folder / host / "opt/ml"
+
+    def place(self, host: str, path: str) -> Path:
+        """Where a path of the container lies for one instance."""
+        if path != OPT_ML and not path.startswith(f"{OPT_ML}/"):
+            remedy = "Place inputs and outputs below /opt/ml."
+            raise ConfigError(f"{self.spec.step}, local path", path, limit=f"below {OPT_ML}", remedy=remedy)
+        return self.root(host) / path[len(OPT_ML) :].strip("/")
+
+    def lay_out(self) -> None:
+        """A fresh tree: what an earlier attempt left half-written goes, the log and synced folders stay."""
+        self._end_leftovers()
+        for host in self.hosts:
+            if self.root(host).exists():
+                shutil.rmtree(self.root(host))
+            self.root(host).mkdir(parents=True)
+            for entry in self.spec.inputs:
+                self._link_input(host, entry)
+            for output in self.spec.outputs:
+                self.place(host, output.local_path).mkdir(parents=True, exist_ok=True)
+            for folder in self.spec.synced:
+                kept = self._uris.find(folder.uri)
+                kept.mkdir(parents=True, exist_ok=True)
+                _link(self.place(host, folder.local_path), kept)
+            self._write_configuration(host)
+
+    def _end_leftovers(self) -> None:
+        """Ends processes of a killed run that still write to this job's folders: there is one writer at a time."""
+        for number in (leftovers := recorded_processes(self.folder / "processes.json")):
+            os.killpg(number, signal.SIGKILL)
+        deadline = time.monotonic() + STOP_GRACE_SECONDS
+        while leftovers and recorded_processes(self.folder / "processes.json"):
+            if time.monotonic() > deadline:
+                raise StepError(self.spec.step, f"process {leftovers[0]} of an earlier run goes on", remedy="End it.")
+            time.sleep(POLL_SECONDS)
+
+    def _link_input(self, host: str, entry: JobInput) -> None:
+        source, target = self._uris.find(entry.uri), self.place(host, entry.local_path)
+        if not source.exists():
+            subject = f"{self.spec.step}, input {entry.name}"
+            raise StepError(
+                subject, f"{entry.uri} ({source}) does not exist", remedy="Name an existing file or folder."
+            )
+        if source.is_dir() and not (entry.sharded and len(self.hosts) > 1):
+            _link(target, source)
+            return
+        names = [source.name] if source.is_file() else all_files(source)
+        if entry.sharded:
+            names = names[self.hosts.index(host) :: len(self.hosts)]
+        target.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            _link(target / name, source if source.is_file() else source / name)
+
+    def _write_configuration(self, host: str) -> None:
+        spec, root = self.spec, self.root(host)
+        resources: dict[str, Any] = {"current_host": host, "hosts": self.hosts}
+        if spec.kind == "Processing":
+            request = {"ProcessingJobName": spec.job_name, **spec.request}
+            _write(root / "config/processingjobconfig.json", request)
+            _write(root / "config/resourceconfig.json", resources)
+            return
+        group = {"instance_group_name": "homogeneousCluster", "instance_type": spec.instance_type, "hosts": self.hosts}
+        resources |= {
+            "current_instance_type": spec.instance_type, "current_group_name": "homogeneousCluster",
+            "instance_groups": [group], "network_interface_name": "lo0" if sys.platform == "darwin" else "lo",
+        }  # fmt: skip
+        channel = {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated", "RecordWrapperType": "None"}
+        _write(root / "input/config/resourceconfig.json", resources)
+        _write(root / "input/config/hyperparameters.json", spec.hyperparameters)
+        _write(root / "input/config/inputdataconfig.json", {entry.name: channel for entry in spec.inputs})
+
+    def run(self, stop: threading.Event) -> int:
+        """Runs the processes of all instances and waits.
+
+        Returns 0, or the exit code of the first that failed, negative for the signal that killed it. `stop` ends
+        them with SIGTERM, and after 30 s with SIGKILL.
+        """
+        port = _free_port()
+        processes: list[subprocess.Popen[bytes]] = []
+        with self.log.open("a") as log:
+            log.write(f"{ATTEMPT_PREFIX}{self.spec.job_name} {time.strftime('%Y-%m-%dT%H:%M:%S')}\n")
+            log.flush()
+            try:
+                for host in self.hosts:
+                    processes.append(self._start(host, port, log))
+                record_processes(self.folder / "processes.json", [process.pid for process in processes])
+                return _wait(processes, stop)
+            finally:
+                _end(processes)
+
+    def _start(self, host: str, port: int, log: TextIO) -> subprocess.Popen[bytes]:
+        root = str(self.root(host))
+        words = [root + word[len(OPT_ML) :] if word.startswith(OPT_ML) else word for word in self.spec.arguments]
+        environment = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
+        environment |= {"LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
+        environment |= {**self._environment, **self.spec.environment}
+        environment |= {
+            "OPT_ML": root, "LANGADAPT_PARENT_PROCESS": str(os.getpid()),
+            "LANGADAPT_RENDEZVOUS_HOST": "127.0.0.1", "LANGADAPT_RENDEZVOUS_PORT": str(port),
+        }  # fmt: skip
+        command = [*self.image.command, *words]
+        try:
+            return subprocess.Popen(
+                command, cwd=self.root(host), env=environment, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            remedy = "Map the image to a command that exists."
+            raise ConfigError(f"{self.spec.step}, command", command[0], remedy=remedy) from error
+
+    def output_folders(self) -> dict[str, list[Path]]:
+        """The folders of each output, one an instance."""
+        return {
+            output.name: [self.place(host, output.local_path) for host in self.hosts] for output in self.spec.outputs
+        }
+
+    def failure_line(self, code: int) -> str:
+        """Why the job failed, in one line: its own message, else the last line of its log."""
+        name = "output/message" if self.spec.kind == "Processing" else "output/failure"
+        for host in self.hosts:
+            path = self.root(host) / name
+            if path.is_file() and (text := " ".join(path.read_text(encoding="utf-8", errors="replace").split())):
+                return text
+        cause = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        lines = [line for line in log_tail(self.log) if line.strip() and not line.startswith(ATTEMPT_PREFIX)]
+        return f"{cause}: {lines[-1].strip()}" if lines else cause
+
+
+def _wait(processes: list[subprocess.Popen[bytes]], stop: threading.Event) -> int:
+    while True:
+        codes = [process.poll() for process in processes]
+        failed = next((code for code in codes if code), None)
+        if failed is not None:
+            return failed
+        if all(code == 0 for code in codes):
+            return 0
+        if stop.wait(POLL_SECONDS):
+            return -signal.SIGTERM
+
+
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    """Ends those that still run: SIGTERM, so that a step may write a checkpoint, then SIGKILL to the whole group."""
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+    deadline = time.monotonic() + STOP_GRACE_SECONDS
+    for process in processes:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _link(target: Path, source: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.symlink_to(source.resolve())
+
+
+def _write(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=2), encoding="utf-8")
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def log_tail(path: Path, tail_bytes: int = 8_192) -> list[str]:
+    """The last lines of a log."""
+    if not path.is_file():
+        return []
+    with path.open("rb") as stream:
+        stream.seek(max(0, path.stat().st_size - tail_bytes))
+        return stream.read().decode("utf-8", errors="replace").splitlines()
+
+
+def latest_metric(path: Path) -> str:
+    """The values of the last `metrics: ` line of the newest attempt in a log, empty where there is none yet."""
+    for line in reversed(log_tail(path)):
+        if line.startswith(METRICS_LINE_PREFIX):
+            return line.removeprefix(METRICS_LINE_PREFIX)
+        if line.startswith(ATTEMPT_PREFIX):
+            break
+    return ""

@@ -1,0 +1,131 @@
+"""How each type of step runs on this machine. One function a type; all work on an Execution, from several threads."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline import execution_record as states
+from pipeline.conditions import evaluate
+from pipeline.execution_record import GateResult, StepRecord
+from pipeline.job_steps import UNREACHABLE_CLASS, allows_another, retry_wait_seconds, run_job
+from pipeline.local_execution import Execution, LambdaContext, LocalFunction, StepFailedError, StepStoppedError
+from pipeline.references import typed_value
+from pipeline.step_graph import Node
+from steps.contract import EXIT_GATE_CLOSED, EXIT_USER_ERROR, StepError
+
+
+def run_step(node: Node, record: StepRecord, execution: Execution) -> None:
+    """Runs one step to its end and leaves its state in the record.
+
+    Raises StepFailedError, StepStoppedError or a UserError.
+    """
+    runners = {
+        "Processing": run_job, "Training": run_job, "Condition": run_condition, "Fail": run_fail,
+        "Lambda": run_lambda, "RegisterModel": run_register_model,
+    }  # fmt: skip
+    runners[node.type](node, record, execution)
+
+
+def run_condition(node: Node, record: StepRecord, execution: Execution) -> None:
+    """Evaluates every condition, also after one that does not hold, so that a person sees them all."""
+    record.begin()
+    results = tuple(evaluate(condition, execution.scope) for condition in node.arguments["Conditions"])
+    gate = GateResult(all(result.holds for result in results), results)
+    execution.result.gates[node.name] = gate
+    record.metric = "open" if gate.open else "; ".join(str(result) for result in results if not result.holds)
+    execution.finish(node.name, {"Outcome": gate.open}, {"Outcome": gate.open})
+    record.end(states.SUCCEEDED)
+
+
+def run_fail(node: Node, record: StepRecord, execution: Execution) -> None:
+    """Ends the run with the definition's message and the exit code of a closed gate."""
+    record.begin()
+    raise StepFailedError(str(execution.scope.resolve(node.arguments.get("ErrorMessage", ""))), EXIT_GATE_CLOSED)
+
+
+def run_lambda(node: Node, record: StepRecord, execution: Execution) -> None:
+    """Calls the local function, never cached, and checks that it returns what the definition declares."""
+    record.begin()
+    function = execution.function(node.definition["FunctionArn"])
+    assert function is not None, "checked before the run"
+    result = execution.result
+    context = LambdaContext(execution.uris.find, execution.registry, execution.run_folder, result.execution_id)
+    event = execution.scope.resolve(node.arguments)
+    returned = _call(function, event, context, node, execution)
+    values: dict[str, Any] = {}
+    for output in node.definition.get("OutputParameters", []):
+        name = output["OutputName"]
+        if name not in returned:
+            raise StepError(node.name, f"its function returned no {name}", remedy="Return every declared output.")
+        values[name] = typed_value(f"{node.name}.{name}", returned[name], output["OutputType"])
+    record.values = values
+    execution.finish(node.name, {"OutputParameters": values}, {"OutputParameters": values})
+    record.end(states.SUCCEEDED)
+
+
+def _call(
+    function: LocalFunction, event: Mapping[str, Any], context: LambdaContext, node: Node, execution: Execution
+) -> Mapping[str, Any]:
+    policies = [policy for policy in node.definition.get("RetryPolicies", [])
+                if UNREACHABLE_CLASS in policy["ExceptionType"]]  # fmt: skip
+    began, retries = time.monotonic(), 0
+    while True:
+        try:
+            return function(event, context)
+        except (ConnectionError, TimeoutError) as error:
+            if not policies or not allows_another(policies[0], retries, time.monotonic() - began):
+                raise StepFailedError(f"{type(error).__name__}: {error}", EXIT_USER_ERROR) from error
+            wait = retry_wait_seconds(policies[0], retries)
+            retries += 1
+            execution.progress.line(f"{node.name}: {error}: trying again in {wait:g} s ({UNREACHABLE_CLASS})")
+            if execution.stop.wait(wait):
+                raise StepStoppedError from error
+
+
+def run_register_model(node: Node, record: StepRecord, execution: Execution) -> None:
+    """Registers the model folder of CreateModelPackage's first container in the local registry."""
+    record.begin()
+    request = execution.scope.resolve(node.arguments)
+    container = request["InferenceSpecification"]["Containers"][0]
+    uri = container.get("ModelDataSource", {}).get("S3DataSource", {}).get("S3Uri") or container.get("ModelDataUrl")
+    if not uri:
+        raise StepError(node.name, "no model data in its first container", remedy="Give it a ModelDataSource.")
+    result = execution.result
+    metadata = {name: str(value) for name, value in request.get("CustomerMetadataProperties", {}).items()}
+    version, is_new = execution.registry.register(
+        group=request.get("ModelPackageGroupName", result.pipeline).rpartition("/")[2],
+        model=execution.uris.find(uri),
+        metadata=metadata,
+        metrics=_read_metrics(request, execution),
+        request=request,
+        status=request.get("ModelApprovalStatus", "PendingManualApproval"),
+        run_folder=execution.run_folder,
+        execution_id=result.execution_id,
+    )
+    result.registered, result.registered_is_new = version, is_new
+    arn = f"arn:aws:sagemaker:local:000000000000:model-package/{version.group}/{version.version}"
+    properties = {
+        "ModelPackageArn": arn, "ModelPackageGroupName": version.group, "ModelPackageVersion": version.version,
+        "ModelApprovalStatus": version.status,
+    }  # fmt: skip
+    record.values = properties
+    record.metric = f"version {version.version} {version.status}" + ("" if is_new else ", registered before")
+    execution.finish(node.name, properties, properties)
+    record.end(states.SUCCEEDED)
+
+
+def _read_metrics(request: Mapping[str, Any], execution: Execution) -> dict[str, Any]:
+    """The file of ModelMetrics.ModelQuality.Statistics, which people approve from; empty where none is named."""
+    uri = request.get("ModelMetrics", {}).get("ModelQuality", {}).get("Statistics", {}).get("S3Uri")
+    if uri is None:
+        return {}
+    path = execution.uris.find(uri)
+    if not path.is_file():
+        raise StepError("ModelMetrics", f"{path} does not exist", remedy="Look at the log of the step that writes it.")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise StepError("ModelMetrics", f"{path} is no JSON ({error})", remedy="Correct its step.") from error

@@ -1,0 +1,203 @@
+"""References of a compiled definition: Get, Std:Join and Std:JsonGet, parameters, properties and property files.
+
+A definition holds literal values and references to values that are known only while it runs:
+
+    {"Get": "Parameters.CorpusUri"}
+    {"Get": "Execution.PipelineExecutionId"}
+    {"Get": "Steps.Train.ModelArtifacts.S3ModelArtifacts"}
+    {"Get": "Steps.Prepare.ProcessingOutputConfig.Outputs['output'].S3Output.S3Uri"}
+    {"Std:Join": {"On": "/", "Values": ["s3://bucket", {"Get": "Parameters.Name"}]}}
+    {"Std:JsonGet": {"PropertyFile": {"Get": "Steps.Evaluate.PropertyFiles.Evaluation"}, "Path": "a.b[0]"}}
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from steps.contract import ConfigError, StepError, nearest_name
+
+PARAMETER_TYPES = ("String", "Integer", "Float", "Boolean")
+_PATH_PART = re.compile(r"\[(\d+)\]|\['([^']*)'\]|\[\"([^\"]*)\"\]|\.?([^.\[\]]+)")
+
+
+@dataclass
+class Scope:
+    """What references resolve to at one moment of a run.
+
+    parameters: typed values by name.  execution: variables such as PipelineExecutionId.
+    steps: properties of each finished step by step name.
+    property_files: file by (step name, property file name).
+    find_file: the file that a URI stands for.
+    """
+
+    parameters: Mapping[str, Any]
+    execution: Mapping[str, str]
+    steps: dict[str, Any] = field(default_factory=dict)
+    property_files: dict[tuple[str, str], Path] = field(default_factory=dict)
+    find_file: Callable[[str], Path] = Path
+
+    def resolve(self, value: Any) -> Any:
+        """The value with every reference in it replaced. Raises StepError for one that leads nowhere."""
+        if isinstance(value, list):
+            return [self.resolve(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        match reference_kind(value):
+            case "Get":
+                return self._get(value["Get"])
+            case "Std:Join":
+                join = value["Std:Join"]
+                return join.get("On", "").join(as_text(self.resolve(item)) for item in join["Values"])
+            case "Std:JsonGet":
+                return self._json_get(value["Std:JsonGet"])
+        return {key: self.resolve(item) for key, item in value.items()}
+
+    def _get(self, reference: str) -> Any:
+        kind, _, rest = reference.partition(".")
+        if kind == "Parameters" and rest in self.parameters:
+            return self.parameters[rest]
+        if kind == "Execution" and rest in self.execution:
+            return self.execution[rest]
+        if kind == "Steps":
+            step, _, path = rest.partition(".")
+            if step in self.steps:
+                return look_up(self.steps[step], path, reference)
+        raise StepError(reference, "stands for nothing that this run knows", remedy="Correct the definition.")
+
+    def _json_get(self, arguments: Mapping[str, Any]) -> Any:
+        path = arguments["Path"]
+        if "PropertyFile" in arguments:
+            _, step, _, name = arguments["PropertyFile"]["Get"].split(".", 3)
+            file = self.property_files.get((step, name))
+            if file is None:
+                raise StepError(f"{step}.{name}", "no such property file", remedy="Declare it in PropertyFiles.")
+        else:
+            file = self.find_file(self.resolve(arguments["S3Uri"]))
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise StepError(str(file), "not written by its step", remedy="Look at that step's log.") from error
+        except ValueError as error:
+            raise StepError(str(file), f"no JSON ({error})", remedy="Look at the log of its step.") from error
+        found = look_up(content, path, f"{file.name}: {path}")
+        if isinstance(found, float) and not math.isfinite(found):
+            raise StepError(f"{file.name}: {path}", found, limit="a finite number", remedy="Look at its step's log.")
+        return found
+
+
+def reference_kind(value: Any) -> str | None:
+    """`Get`, `Std:Join` or `Std:JsonGet` where a value is such a reference, else None."""
+    if isinstance(value, dict) and len(value) == 1:
+        (key,) = value
+        if key in ("Std:Join", "Std:JsonGet") or (key == "Get" and isinstance(value[key], str)):
+            return key
+    return None
+
+
+def as_text(value: Any) -> str:
+    """A value inside Std:Join, as the service writes it: true and false, numbers as in JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def look_up(content: Any, path: str, subject: str) -> Any:
+    """The value at a path such as `a.b[0]`, `$.a['b']` or `Outputs['x'].S3Output`.
+
+    A name in brackets on a list takes the element whose member ending in `Name` has that value, as the service does.
+    Raises StepError that names the subject and the part not found.
+    """
+    position, current = (1 if path.startswith("$") else 0), content
+    while position < len(path):
+        part = _PATH_PART.match(path, position)
+        if part is None:
+            raise StepError(subject, f"path {path!r} not understood", remedy="Write it as a.b[0].")
+        position = part.end()
+        index, name = part[1], next((text for text in (part[2], part[3], part[4]) if text is not None), "")
+        try:
+            if index is not None:
+                current = current[int(index)]
+            elif isinstance(current, list):
+                current = next(item for item in current if name in _names(item))
+            else:
+                current = current[name]
+        except (KeyError, IndexError, TypeError, StopIteration) as error:
+            remedy = nearest_name(name, current) if isinstance(current, dict) and name else "Correct the path."
+            raise StepError(subject, f"no {index or name!r}", remedy=remedy) from error
+    return current
+
+
+def _names(item: Any) -> list[Any]:
+    return [value for key, value in item.items() if key.endswith("Name")] if isinstance(item, dict) else []
+
+
+def walk_references(value: Any) -> Iterator[dict[str, Any]]:
+    """Every reference inside a value, those nested in other references included."""
+    if isinstance(value, list):
+        for item in value:
+            yield from walk_references(item)
+    elif isinstance(value, dict):
+        if reference_kind(value) is not None:
+            yield value
+        for item in value.values():
+            yield from walk_references(item)
+
+
+def referenced_steps(value: Any) -> set[str]:
+    """Names of the steps that a value refers to."""
+    found = set()
+    for reference in walk_references(value):
+        text = reference.get("Get")
+        if text is not None and text.startswith("Steps."):
+            found.add(text.split(".", 2)[1])
+    return found
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+
+def parameter_values(declared: list[dict[str, Any]], given: Mapping[str, str]) -> dict[str, Any]:
+    """Typed values of all parameters of a definition: those given as texts, defaults for the rest.
+
+    Raises ConfigError for an unknown name (naming the nearest), a wrong type, a value outside EnumValues, or a
+    parameter with neither value nor default.
+    """
+    by_name = {parameter["Name"]: parameter for parameter in declared}
+    for name in given:
+        if name not in by_name:
+            raise ConfigError(f"--param {name}", "no such parameter", remedy=nearest_name(name, by_name))
+    values: dict[str, Any] = {}
+    for name, parameter in by_name.items():
+        if name in given:
+            values[name] = typed_value(name, given[name], parameter["Type"])
+        elif "DefaultValue" in parameter:
+            values[name] = parameter["DefaultValue"]
+        else:
+            raise ConfigError(f"--param {name}", "not given and without default", remedy=f"Add --param {name}=VALUE.")
+        allowed = parameter.get("EnumValues")
+        if allowed and values[name] not in allowed:
+            limit = f"one of {', '.join(map(str, allowed))}"
+            raise ConfigError(f"--param {name}", values[name], limit=limit, remedy=nearest_name(values[name], allowed))
+    return values
+
+
+def typed_value(name: str, text: Any, kind: str) -> Any:
+    """A text as String, Integer, Float or Boolean. Raises ConfigError where it is none."""
+    text = as_text(text)
+    try:
+        if kind == "Integer":
+            return int(text)
+        if kind == "Float" and math.isfinite(number := float(text)):
+            return number
+        if kind == "Boolean":
+            return {"true": True, "false": False}[text.lower()]
+        if kind == "String":
+            return text
+    except (ValueError, KeyError):
+        pass
+    limit = {"Integer": "a whole number", "Float": "a finite number", "Boolean": "true or false"}.get(kind, kind)
+    raise ConfigError(f"--param {name}", text, limit=limit, remedy="Change this value.")
