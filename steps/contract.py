@@ -344,7 +344,9 @@ def _fail(line: str, code: int, *, show: bool = True) -> int:
     line = " ".join(line.split())
     if show:
         print(line, file=sys.stderr, flush=True)
-    if path := os.environ.get(ERROR_FILE_VARIABLE):
+    path = os.environ.get(ERROR_FILE_VARIABLE)
+    # The first process that fails knows why; those stopped because of it must not speak over it.
+    if path and not Path(path).exists():
         write_atomically(Path(path), json.dumps({"line": line, "exit_code": code}))
     return code
 

@@ -1,0 +1,187 @@
+"""The ResolveInputs function: what lies under the input URIs now, and which model is the champion.
+
+One file that needs the standard library alone, so that it can be uploaded as a Lambda function; boto3, which Lambda
+has, is imported inside `handler`. The laptop's counterpart is in pipeline/local_inputs.py; both use `resolve_inputs`.
+
+Event, all texts but the last:
+
+    <name>_uri            for each input (corpus_uri, conversations_uri, base_model_uri, ...)
+    model_package_group   whose newest approved version is the champion
+    pipeline_name, execution_id
+    allow_concurrent      true: do not refuse while another execution of this pipeline runs
+
+Returned, all texts: `<name>_digest` for each input, champion_uri, champion_digest, champion_present ("true"/"false").
+Where no version is approved the base model stands in for the champion.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+RUNNING_STATES = ("Executing", "Stopping")
+BASE_MODEL = "base_model"
+
+
+class ResolveInputsError(ValueError):
+    """An input or the state of the pipeline that a person has to change, told in one line."""
+
+    def __init__(self, subject: str, value: str, *, limit: str | None = None, remedy: str) -> None:
+        self.subject, self.value, self.limit, self.remedy = subject, value, limit, remedy
+        super().__init__(f"{subject}: {value}{'' if limit is None else f'; limit {limit}'}. {remedy}")
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file below a prefix: key relative to the prefix, size in bytes, and what names its content (ETag or sha256)."""
+
+    key: str
+    size: int
+    content: str
+
+
+class Store(Protocol):
+    def files(self, uri: str) -> Sequence[StoredFile]:
+        """All files below a URI; none where nothing is there."""
+
+
+class Registry(Protocol):
+    def newest_approved_uri(self, group: str) -> str | None:
+        """URI of the newest approved version's model folder, None where none is approved."""
+
+
+class Executions(Protocol):
+    def running(self, pipeline_name: str) -> Sequence[str]:
+        """Ids of the executions of a pipeline that run now."""
+
+
+def resolve_inputs(
+    event: Mapping[str, Any], store: Store, registry: Registry, executions: Executions
+) -> dict[str, str]:
+    """Digests of all inputs and the champion.
+
+    Raises ResolveInputsError for an empty or missing input, and while another execution runs.
+    """
+    if not as_bool(event.get("allow_concurrent", False)):
+        refuse_beside_others(event, executions)
+    uris = {name.removesuffix("_uri"): str(uri) for name, uri in event.items() if name.endswith("_uri")}
+    if BASE_MODEL not in uris:
+        raise ResolveInputsError("base_model_uri", "not in the event", remedy="Pass the base model's URI.")
+    digests = {name: input_digest(name, uri, store.files(uri)) for name, uri in sorted(uris.items())}
+    champion_uri = registry.newest_approved_uri(str(event["model_package_group"]))
+    if champion_uri is None:
+        champion = {"champion_uri": uris[BASE_MODEL], "champion_digest": digests[BASE_MODEL]}
+    else:
+        digest = input_digest("champion", champion_uri, store.files(champion_uri))
+        champion = {"champion_uri": champion_uri, "champion_digest": digest}
+    present = "false" if champion_uri is None else "true"
+    return {f"{name}_digest": digest for name, digest in digests.items()} | champion | {"champion_present": present}
+
+
+def refuse_beside_others(event: Mapping[str, Any], executions: Executions) -> None:
+    """Raises ResolveInputsError that names the other execution: checkpoints have one writer at a time."""
+    own = str(event["execution_id"])
+    others = sorted(set(executions.running(str(event["pipeline_name"]))) - {own})
+    if others:
+        subject = f"pipeline {event['pipeline_name']}"
+        remedy = "Wait for it, stop it, or set AllowConcurrent to true."
+        raise ResolveInputsError(subject, f"execution {others[0]} is running", limit="1 at a time", remedy=remedy)
+
+
+def input_digest(name: str, uri: str, files: Iterable[StoredFile]) -> str:
+    """sha256 over sorted (key relative to the prefix, size, content). Raises ResolveInputsError for no files."""
+    rows = sorted((file.key, file.size, file.content) for file in files)
+    if not rows:
+        raise ResolveInputsError(name, f"nothing at {uri}", remedy="Put files there or name another place.")
+    lines = "".join(f"{key}\0{size}\0{content}\n" for key, size, content in rows)
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def as_bool(value: object) -> bool:
+    """True for true and "true"; a pipeline may pass either."""
+    return value is True or str(value).lower() == "true"
+
+
+# --- on SageMaker -----------------------------------------------------------------------------------------------------
+
+
+def handler(event: Mapping[str, Any], context: object) -> dict[str, str]:
+    """The entry point on Lambda."""
+    import boto3
+
+    sagemaker = boto3.client("sagemaker")
+    return resolve_inputs(
+        event, S3Store(boto3.client("s3")), SageMakerChampions(sagemaker), SageMakerExecutions(sagemaker)
+    )
+
+
+@dataclass(frozen=True)
+class S3Store:
+    """Objects in S3; client: boto3's for S3. Content is the ETag, so nothing is downloaded."""
+
+    client: Any
+
+    def files(self, uri: str) -> list[StoredFile]:
+        bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+        found = []
+        for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+            for item in page.get("Contents", []):
+                key = relative_key(item["Key"], prefix)
+                # A key that ends in a slash is how the console shows an empty folder; a neighbour is none of ours.
+                if key is not None and not item["Key"].endswith("/"):
+                    found.append(StoredFile(key, item["Size"], item["ETag"].strip('"')))
+        return found
+
+
+def relative_key(key: str, prefix: str) -> str | None:
+    """The part of a key below a prefix; the file's name where the prefix is the key; None for a mere neighbour.
+
+    The prefix data/corpus also matches data/corpus-old/a.txt, which is not below it.
+    """
+    folder = prefix.rstrip("/")
+    if key == folder:
+        return key.rpartition("/")[2]
+    if folder and not key.startswith(f"{folder}/"):
+        return None
+    return key[len(folder) :].lstrip("/")
+
+
+@dataclass(frozen=True)
+class SageMakerChampions:
+    """The SageMaker Model Registry; client: boto3's for SageMaker."""
+
+    client: Any
+
+    def newest_approved_uri(self, group: str) -> str | None:
+        pages = self.client.get_paginator("list_model_packages").paginate(
+            ModelPackageGroupName=group, ModelApprovalStatus="Approved", SortBy="CreationTime", SortOrder="Descending"
+        )
+        for page in pages:
+            for summary in page["ModelPackageSummaryList"]:
+                package = self.client.describe_model_package(ModelPackageName=summary["ModelPackageArn"])
+                container = package["InferenceSpecification"]["Containers"][0]
+                source = container.get("ModelDataSource", {}).get("S3DataSource", {})
+                uri = source.get("S3Uri") or container.get("ModelDataUrl")
+                if not uri:
+                    value = f"{summary['ModelPackageArn']} has no model data"
+                    raise ResolveInputsError("champion", value, remedy="Reject this version.")
+                return uri
+        return None
+
+
+@dataclass(frozen=True)
+class SageMakerExecutions:
+    """Executions of a pipeline; client: boto3's for SageMaker."""
+
+    client: Any
+
+    def running(self, pipeline_name: str) -> list[str]:
+        pages = self.client.get_paginator("list_pipeline_executions").paginate(PipelineName=pipeline_name)
+        summaries = [summary for page in pages for summary in page["PipelineExecutionSummaries"]]
+        return [
+            summary["PipelineExecutionArn"].rpartition("/")[2]
+            for summary in summaries
+            if summary["PipelineExecutionStatus"] in RUNNING_STATES
+        ]
