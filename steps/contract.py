@@ -25,9 +25,11 @@ import json
 import math
 import os
 import platform
+import resource
 import shutil
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -132,6 +134,7 @@ class Manifest(pydantic.BaseModel):
     files: dict[str, FileEntry]
     metrics: dict[str, float | int | str]
     seconds: float
+    peak_memory_bytes: int
     versions: dict[str, str]
 
     @property
@@ -158,7 +161,7 @@ def table_digest(digests: Mapping[str, str]) -> str:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Writes aside, fsyncs, renames: a reader sees the old file or the new one, never half of either."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     with aside.open("wb") as stream:
         stream.write(content.encode() if isinstance(content, str) else content)
         stream.flush()
@@ -251,6 +254,7 @@ def seal(folders: StepFolders, step: str, config: StepConfig, metrics: Mapping[s
         files=files,
         metrics=check_metrics(metrics),
         seconds=round(seconds, 3),
+        peak_memory_bytes=peak_memory_bytes(),
         versions=library_versions(),
     )
     (folders.output / UNFINISHED_NAME).unlink(missing_ok=True)
@@ -265,6 +269,13 @@ def check_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, float) and not math.isfinite(value):
             raise StepError(name, value, limit="a finite number", remedy="Look at this step's log for the cause.")
     return dict(metrics)
+
+
+def peak_memory_bytes() -> int:
+    """Largest resident memory that this process has had."""
+    # ru_maxrss is in KiB on Linux and in bytes on macOS.
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def library_versions() -> dict[str, str]:
@@ -306,7 +317,7 @@ def run_step(
 ) -> int:
     """Runs one step from its command line and returns its exit code (see the module's docstring)."""
     module = sys.modules[function.__module__]
-    name = Path(module.__file__ or function.__name__).stem
+    name = Path(getattr(module, "__file__", None) or function.__name__).stem
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if "--help" in arguments or "-h" in arguments:
         print(help_text(module.__doc__ or "", name, config_type, folders, checkpoints))

@@ -11,7 +11,6 @@ Writes   tokenizer/  the chosen tokenizer with the chat template, for AutoTokeni
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -20,7 +19,17 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from steps.configs.train_tokenizer import TrainTokenizerConfig
-from steps.contract import ConfigError, Folder, StepError, StepFolders, report, run_step, warn, write_json
+from steps.contract import (
+    ConfigError,
+    Folder,
+    StepError,
+    StepFolders,
+    peak_memory_bytes,
+    report,
+    run_step,
+    warn,
+    write_json,
+)
 from steps.schemas.fertility import FertilityCandidate, FertilityReport, TextFertility
 from steps.text.bbpe import VOCABULARY_MULTIPLE, load_fast_tokenizer, shrink, train_bbpe
 from steps.text.chat_template import BOS_TOKEN, CHAT_TEMPLATE, EOS_TOKEN, PAD_TOKEN
@@ -106,15 +115,13 @@ def measure(
         text_name: measure_fertility(tokenizer, documents) for text_name, documents in texts.items()
     }
     report(candidate=name, tokens_per_word=measured["heldout"].tokens_per_word)
-    # ru_maxrss is in KiB on Linux and in bytes on macOS.
-    unit = 1 if sys.platform == "darwin" else 1024
     return FertilityCandidate(
         name=name,
         kind=kind,
         vocab_size=tokenizer.get_vocab_size(with_added_tokens=True),
         texts=measured,  # type: ignore[arg-type]
         train_seconds=round(train_seconds, 3),
-        peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
+        peak_memory_bytes=peak_memory_bytes(),
     )
 
 

@@ -1,0 +1,191 @@
+"""`langadapt run`: a configuration compiled, its inputs found, the definition run on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import containers
+import pipeline
+import steps
+from pipeline.code_archive import code_archive
+from pipeline.config import PipelineConfig, config_digest
+from pipeline.execution_record import RunResult
+from pipeline.local_executor import run_definition
+from pipeline.local_jobs import LocalImage
+from pipeline.progress import Progress
+from pipeline.registry import LocalRegistry
+from pipeline.resolve_inputs import resolve_locally
+from steps.contract import (
+    EXIT_DONE,
+    METRICS_LINE_PREFIX,
+    ConfigError,
+    StepError,
+    library_versions,
+    write_atomically,
+)
+
+DEFAULT_RUNS = Path("runs")
+DEFAULT_REGISTRY = DEFAULT_RUNS / "registry"
+STEP_MODULES = (
+    "prepare_corpus", "train_tokenizer", "tokenize_corpus", "adapt_vocabulary", "continued_pretraining", "fine_tune",
+    "evaluate_model",
+)  # fmt: skip
+# The parameter that carries each input's URI, and what stands in for it in the sample.
+INPUTS = {
+    "corpus": ("CorpusUri", "corpus.jsonl"),
+    "conversations": ("ConversationsUri", "conversations.jsonl"),
+    "base_model": ("BaseModelUri", "base_model"),
+    "source_corpus": ("SourceCorpusUri", None),
+    "extra_heldout": ("ExtraHeldoutUri", None),
+}
+
+
+def run_locally(
+    config: PipelineConfig,
+    *,
+    run_folder: Path,
+    registry_folder: Path,
+    parameters: Iterable[str] = (),
+    force: bool = False,
+    progress: Progress | None = None,
+    say=print,
+) -> RunResult:
+    """Runs the compiled definition of a configuration and returns how it ended.
+
+    parameters: `Name=value` texts of the pipeline's parameters.  say: gets one line at a time of what a user should
+    know before the steps start.  Raises ConfigError or StepError before anything runs.
+    """
+    given = split_parameters(parameters)
+    inputs = input_uris(config, given, say)
+    definition = compiled_definition(config, run_folder)
+    uris = {f"s3://{config.aws.bucket}/{config.aws.prefix}/code": run_folder / "code"}
+    for step in STEP_MODULES:
+        code_archive(step).write(run_folder / "code")
+    return run_definition(
+        definition,
+        run_folder=run_folder,
+        registry=LocalRegistry(registry_folder),
+        default_image=local_image(),
+        parameters=inputs | given,
+        functions={config.aws.resolve_inputs_function_arn: resolve_locally},
+        uris=uris,
+        pipeline_name=config.aws.pipeline_name,
+        force=force,
+        progress=progress,
+    )
+
+
+def split_parameters(parameters: Iterable[str]) -> dict[str, str]:
+    """Names and values of `Name=value` texts."""
+    values: dict[str, str] = {}
+    for text in parameters:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError("--param", text, limit="Name=value", remedy="Put = between name and value.")
+        values[name] = value
+    return values
+
+
+def input_uris(config: PipelineConfig, given: Mapping[str, str], say) -> dict[str, str]:
+    """The URI parameter of each input: the configured path, or the sample where none is configured.
+
+    Raises StepError for a path that does not exist, ConfigError for an s3:// URI.
+    """
+    uris: dict[str, str] = {}
+    from_sample = []
+    for name, (parameter, sample_name) in INPUTS.items():
+        configured = getattr(config.data, name)
+        if parameter in given:
+            continue
+        if configured is not None:
+            if configured.startswith("s3://"):
+                remedy = "A local run reads local files: name a file or folder of this machine."
+                raise ConfigError(f"data.{name}", configured, remedy=remedy)
+            path = Path(configured).expanduser()
+            if not path.exists():
+                raise StepError(f"data.{name}", f"{path} does not exist", remedy="Name an existing file or folder.")
+            uris[parameter] = path.resolve().as_uri()
+        elif sample_name is not None:
+            from_sample.append(name)
+    if from_sample:
+        sample = sample_folder(say)
+        say(f"No data.{', data.'.join(from_sample)} given: using the sample in {sample}")
+        for name in from_sample:
+            parameter, sample_name = INPUTS[name]
+            uris[parameter] = (sample / str(sample_name)).as_uri()
+    return uris
+
+
+def sample_folder(say=print, folder: Path | None = None) -> Path:
+    """The sample, made once in the user's cache; copied to `folder` where that is given.
+
+    It is made by a process of its own, as its base model needs torch.
+    """
+    command = [sys.executable, "-m", "steps.make_sample"]
+    if folder is not None:
+        command.append(f"--folder={folder.resolve()}")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=package_path())
+    assert process.stdout is not None
+    assert process.stderr is not None
+    last = ""
+    for line in process.stdout:
+        last = line.rstrip("\n")
+        if last.startswith("Making"):
+            say(last)
+        elif last.startswith(METRICS_LINE_PREFIX) and sys.stderr.isatty():
+            print(f"\r{last.removeprefix(METRICS_LINE_PREFIX)}  ", end="", file=sys.stderr, flush=True)
+    errors = process.stderr.read()
+    if process.wait() != EXIT_DONE:
+        lines = [line for line in errors.splitlines() if line.strip()]
+        message = lines[-1].removeprefix("error: ") if lines else "no message"
+        raise StepError("sample", message, remedy="Look at the line above, or give data.base_model.")
+    return Path(last)
+
+
+def package_path() -> dict[str, str]:
+    """The environment in which a child process finds the packages that this process uses."""
+    root = str(Path(steps.__file__).parents[1])
+    existing = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{existing}" if existing else root}
+
+
+def local_image() -> LocalImage:
+    """What stands for the environment image here: this Python with launch.py, known by the versions in it."""
+    launch = Path(containers.__file__).parent / "launch.py"
+    described = json.dumps([library_versions(), launch.read_text("utf-8")], sort_keys=True)
+    return LocalImage((sys.executable, str(launch)), hashlib.sha256(described.encode()).hexdigest())
+
+
+def compiled_definition(config: PipelineConfig, run_folder: Path) -> dict[str, Any]:
+    """The definition of this configuration, compiled again only where configuration, code or SDK have changed."""
+    path = run_folder / "definitions" / f"{definition_key(config)}.json"
+    if not path.is_file():
+        from pipeline.compile import compile_definition
+
+        write_atomically(path, compile_definition(config))
+    return json.loads(path.read_bytes())
+
+
+def definition_key(config: PipelineConfig) -> str:
+    """sha256 over everything that a compiled definition depends on."""
+    digest = hashlib.sha256(f"{config_digest(config)} {importlib.metadata.version('sagemaker')}".encode())
+    for package in (pipeline, steps):
+        folder = Path(package.__file__).parent
+        for file in sorted(folder.rglob("*.py")):
+            digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def run_folder_for(config: PipelineConfig, given: Path | None) -> Path:
+    """The folder of a run: the one given, or runs/<preset>."""
+    if given is not None:
+        return given
+    return DEFAULT_RUNS / (config.preset or "run")

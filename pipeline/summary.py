@@ -1,0 +1,79 @@
+"""The summary that a run ends with: what was gained, whether the gate opened, what to do next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.execution_record import RunResult
+from pipeline.local_run import DEFAULT_REGISTRY
+from steps.schemas.evaluation import Evaluation
+from steps.schemas.fertility import FertilityReport
+
+
+def summary_lines(result: RunResult, registry_folder: Path) -> list[str]:
+    """The last five lines of a run that reached its gate; fewer where a step failed before."""
+    lines = []
+    if fertility := fertility_line(result):
+        lines.append(fertility)
+    if bits := bits_per_byte_line(result):
+        lines.append(bits)
+    if result.gates:
+        lines.append(gate_line(result))
+    if result.registered is not None:
+        version = result.registered
+        option = "" if registry_folder == DEFAULT_REGISTRY else f" --registry {registry_folder}"
+        existing = "" if result.registered_is_new else ", registered before"
+        lines.append(
+            f"model version:  {version.version}, {version.status}{existing}; "
+            f"approve it: langadapt models approve {version.version}{option}"
+        )
+        following = f"langadapt models show {version.version}{option}"
+    elif result.gates:
+        lines.append("model version:  none registered, the gate is closed")
+        following = "change a limit or the training, then langadapt run again"
+    else:
+        following = "langadapt run again goes on from here"
+    lines.append(f"run folder:     {shown(result.run_folder)}; next: {following}")
+    return lines
+
+
+def shown(path: Path) -> str:
+    """A path as a user would type it from here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def fertility_line(result: RunResult) -> str:
+    """Tokens a word, base and chosen; empty where the step did not finish."""
+    for folder in output_folders(result):
+        if (folder / "fertility.json").is_file():
+            report = FertilityReport.model_validate_json((folder / "fertility.json").read_bytes())
+            before = report.candidates[0].texts["heldout"].tokens_per_word
+            after = report.candidate(report.chosen).texts["heldout"].tokens_per_word
+            return f"fertility:      {before:.2f} -> {after:.2f} tokens a word ({report.chosen})"
+    return ""
+
+
+def bits_per_byte_line(result: RunResult) -> str:
+    """Bits per byte of base, pretrained model and candidate; empty where Evaluate did not finish."""
+    for folder in output_folders(result):
+        if (folder / "evaluation.json").is_file():
+            measured = Evaluation.model_validate_json((folder / "evaluation.json").read_bytes()).bits_per_byte
+            return (
+                f"bits per byte:  base {measured.base:.4f} -> pretrained {measured.pretrained:.4f} "
+                f"-> candidate {measured.candidate:.4f}"
+            )
+    return ""
+
+
+def gate_line(result: RunResult) -> str:
+    """Every condition of the gate with its value and limit, those that failed marked."""
+    gate = next(iter(result.gates.values()))
+    label = "gate open:" if gate.open else "gate closed:"
+    return f"{label:<16}{'; '.join(str(condition) for condition in gate.conditions)}"
+
+
+def output_folders(result: RunResult) -> list[Path]:
+    return [folder for outputs in result.outputs.values() for folder in outputs.values()]

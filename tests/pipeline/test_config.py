@@ -1,0 +1,85 @@
+"""Configuration: every preset loads, the published figures are the published figures, errors name the field."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import config_digest, load_config, preset_names
+from steps.contract import ConfigError
+
+
+def test_presets() -> None:
+    assert preset_names() == ["azerbaijani-1b-p4d", "laptop"]
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_every_preset_loads(preset: str) -> None:
+    config = load_config(preset)
+    assert config.preset == preset
+    assert config_digest(config) == config_digest(load_config(preset))
+
+
+def test_the_published_run() -> None:
+    config = load_config("azerbaijani-1b-p4d")
+    pretraining, tuning, compute = config.continued_pretraining, config.fine_tune, config.compute
+    assert (pretraining.phase_1_steps, pretraining.phase_1_learning_rate) == (5_000, 0.0032)
+    assert (pretraining.phase_2_steps, pretraining.phase_2_learning_rate) == (15_000, 0.0024)
+    assert pretraining.device_batch_blocks == 14
+    assert pretraining.global_batch_tokens == 224 * 2_048
+    assert (pretraining.precision, pretraining.liger) == ("bfloat16", "on")
+    assert config.tokenize_corpus.block_tokens == 2_048
+    assert max(config.train_tokenizer.vocabulary_sizes) == 99_968
+    assert compute.continued_pretraining.instance_type == "ml.p4d.24xlarge"
+    assert compute.continued_pretraining.instance_count == 2
+    assert compute.fine_tune.instance_type == "ml.g5.8xlarge"
+    assert (tuning.lora_rank, tuning.lora_alpha, tuning.lora_dropout) == (64, 28, 0.05)
+    assert (tuning.max_tokens, tuning.learning_rate) == (1_024, 1e-4)
+    assert set(tuning.target_modules) == {
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"
+    }  # fmt: skip
+    assert config.thresholds.max_bits_per_byte == 0.6830
+
+
+def test_overrides_are_yaml_and_texts_stay_texts() -> None:
+    overrides = ["fine_tune.epochs=2", "data.corpus=/data/my texts", "train_tokenizer.vocabulary_sizes=[64, 128]"]
+    config = load_config(overrides=overrides)
+    assert (config.fine_tune.epochs, config.data.corpus) == (2, "/data/my texts")
+    assert config.train_tokenizer.vocabulary_sizes == (64, 128)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("fine_tune.epoch=3", "fine_tune.epoch: no such field. Did you mean epochs?"),
+        ("fine_tun.epochs=3", "fine_tun: no such field. Did you mean fine_tune?"),
+        ("fine_tune.epochs=-1", "fine_tune.epochs: -1; limit Input should be greater than 0"),
+        ("fine_tune.epochs", "--set: fine_tune.epochs; limit section.field=value"),
+        ("fine_tune.epochs.x=1", "epochs is a field, no section"),
+        ("tokenize_corpus.block_tokens=100", "no multiple of block_tokens 100"),
+        ("data.source_corpus=/x", "data.source_corpus needs thresholds.max_retention_loss"),
+        ("thresholds.max_bits_per_byte=.inf", "thresholds.max_bits_per_byte"),
+        ("aws.region=mars", "aws.region: 'mars'"),
+    ],
+)
+def test_errors_name_the_field(override: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(overrides=[override])
+    assert words in str(caught.value)
+
+
+def test_unknown_preset_and_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Did you mean laptop"):
+        load_config("labtop")
+    with pytest.raises(ConfigError, match="does not exist"):
+        load_config(file=tmp_path / "none.yaml")
+    (tmp_path / "bad.yaml").write_text("a: [1")
+    with pytest.raises(ConfigError, match="no YAML"):
+        load_config(file=tmp_path / "bad.yaml")
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    laptop = Path("pipeline/presets/laptop.yaml")
+    (tmp_path / "mine.yaml").write_text((Path(__file__).parents[2] / laptop).read_text())
+    config = load_config(file=tmp_path / "mine.yaml")
+    assert config.preset == "mine"
+    assert config.fine_tune == load_config("laptop").fine_tune
