@@ -199,12 +199,12 @@ def _score_batch(model: PreTrainedModel, ids: Sequence[np.ndarray], batch: Seque
         [hidden[row, window.scored - 1 - window.start : window.length] for row, window in enumerate(batch)]
     )
     targets = np.concatenate([ids[window.document][window.scored : window.end] for window in batch])
-    values = _token_nats(model.get_output_embeddings(), states, torch.from_numpy(targets).to(model.device))
+    values = token_nats(model.get_output_embeddings(), states, torch.from_numpy(targets).to(model.device))
     ends = np.cumsum([window.end - window.scored for window in batch])
     return np.split(values, ends[:-1])
 
 
-def _token_nats(head: torch.nn.Module, states: torch.Tensor, targets: torch.Tensor) -> np.ndarray:
+def token_nats(head: torch.nn.Module, states: torch.Tensor, targets: torch.Tensor) -> np.ndarray:
     """-ln softmax(head(states))[targets], [tokens] float64: logits in float32, sums in float64, chunk by chunk."""
     rows = max(1, CHUNK_LOGITS // head.weight.shape[0])  # type: ignore[index]
     values = []

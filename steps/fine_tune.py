@@ -1,0 +1,209 @@
+"""FineTune: LoRA on conversations with TRL's SFTTrainer, loss on the assistant's tokens alone, merged at the end.
+
+    python -m steps.fine_tune --model DIR --conversations FILE_OR_DIR --output DIR [--lora_rank=64]
+
+Reads    model          ContinuedPretraining's output, its tokenizer with the chat template
+         conversations  .jsonl in one of three forms (see steps/text/conversations.py)
+Writes   the merged model at the folder's root (safetensors, tokenizer, generation_config.json with the ends of turn)
+         adapter/        the adapter alone
+         training.json   what was trained on, losses, the merge check, how many replies end by themselves
+
+Before the first step every conversation's trained tokens are spelled out and compared with what the assistant says.
+Fine-tuning takes minutes and gives the same bytes each time, so a stopped run starts again from its first step.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from steps.configs.fine_tune import FineTuneConfig
+from steps.contract import ConfigError, Folder, StepError, StepFolders, report, run_step, write_json
+from steps.modeling.adapter import check_target_modules, merge_adapter
+from steps.modeling.adapter_training import train_adapter
+from steps.modeling.bits_per_byte import token_nats
+from steps.modeling.generation import continue_greedily, stop_token_ids
+from steps.modeling.loading import choose_device, load_model, load_tokenizer
+from steps.schemas.training import FineTuningSummary
+from steps.text.assistant_mask import IGNORED_LABEL, Example, ExampleBuilder
+from steps.text.conversations import Conversations, read_conversations
+from steps.text.corpus import hash_share
+
+FOLDERS = [Folder("model"), Folder("conversations", sealed=False)]
+# Held-out conversations on which merged model and adapter are compared, and those whose prompts are answered.
+MERGE_CHECK_CONVERSATIONS = 4
+STOP_RATE_PROMPTS = 16
+STOP_RATE_NEW_TOKENS = 128
+
+
+def fine_tune(config: FineTuneConfig, folders: StepFolders) -> dict[str, float | int | str]:
+    """Checks every example, trains the adapter, merges it and measures the merged model."""
+    check_one_process()
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    device = choose_device(config.device)
+    tokenizer = load_tokenizer(folders["model"])
+    conversations = read_conversations(folders["conversations"])
+    examples, dropped = build_examples(tokenizer, conversations, config)
+    training, heldout = split_examples(examples, config.validation_share)
+    report(form=conversations.form, conversations=len(training), heldout=len(heldout), dropped=sum(dropped.values()))
+
+    model = load_model(folders["model"], device=device)
+    check_positions(model, config.max_tokens)
+    check_target_modules(model, config.target_modules)
+    loss_before = mean_token_loss(model, heldout, config.batch_conversations)
+    adapter = folders.output / "adapter"
+    run = train_adapter(model, tokenizer, training, config, adapter)
+    del model
+
+    difference = merge_adapter(
+        folders["model"],
+        adapter,
+        folders.output,
+        tokenizer,
+        [example.input_ids for example in heldout[:MERGE_CHECK_CONVERSATIONS]],
+        max_difference=config.max_merge_difference,
+        device=device,
+    )
+    merged = load_model(folders.output, device=device)
+    summary = FineTuningSummary(
+        conversation_form=conversations.form,
+        conversations=len(training),
+        conversations_heldout=len(heldout),
+        conversations_dropped=dropped,
+        steps=len(run.losses),
+        lora_scaling=config.lora_alpha / config.lora_rank,
+        trained_parameters=run.trained_parameters,
+        first_loss=run.losses[0],
+        last_loss=run.losses[-1],
+        validation_loss_before=loss_before,
+        validation_loss=mean_token_loss(merged, heldout, config.batch_conversations),
+        merge_max_logit_difference=difference,
+        stop_rate=measure_stop_rate(merged, tokenizer, heldout),
+    )
+    write_json(folders.output / "training.json", summary.model_dump(mode="json"))
+    return headline(summary)
+
+
+def check_one_process() -> None:
+    """Raises ConfigError under a launcher with several processes."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if processes > 1:
+        remedy = "Choose an instance type with one accelerator, and one instance."
+        raise ConfigError("fine_tune", f"{processes} processes", limit=1, remedy=remedy)
+
+
+def build_examples(
+    tokenizer: PreTrainedTokenizerBase, conversations: Conversations, config: FineTuneConfig
+) -> tuple[list[Example], dict[str, int]]:
+    """Every example in the order of its digest, and how many conversations were dropped for each reason.
+
+    Raises StepError where more than max_dropped_share of them are dropped.
+    """
+    builder = ExampleBuilder(tokenizer, config.max_tokens)
+    examples: list[Example] = []
+    dropped: Counter[str] = Counter()
+    for number, messages in enumerate(conversations.conversations, 1):
+        built = builder.build(messages, f"conversation {number}")
+        if isinstance(built, Example):
+            examples.append(built)
+        else:
+            dropped[built] += 1
+    share = sum(dropped.values()) / len(conversations.conversations)
+    if share > config.max_dropped_share:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
+        raise StepError(
+            "conversations dropped",
+            f"{share:.1%} ({reasons})",
+            limit=f"{config.max_dropped_share:.1%}",
+            remedy="Raise fine_tune.max_tokens, mend the conversations, or raise max_dropped_share.",
+        )
+    return sorted(examples, key=lambda example: example.digest), dict(sorted(dropped.items()))
+
+
+def split_examples(examples: list[Example], validation_share: float) -> tuple[list[Example], list[Example]]:
+    """(training, held out) by the hash of the question, so that no question is on both sides; neither is empty.
+
+    Raises StepError for fewer than two different questions.
+    """
+    shares = {example.question_digest: hash_share(example.question_digest) for example in examples}
+    if len(shares) < 2:
+        raise StepError("conversations", len(shares), limit="at least 2 questions", remedy="Give more conversations.")
+    ranked = sorted(shares, key=lambda digest: shares[digest])
+    chosen = [digest for digest in ranked if shares[digest] < validation_share]
+    # A handful of conversations may leave a side empty by chance: one question each, then.
+    heldout = set(chosen[: len(ranked) - 1] or ranked[:1])
+    return (
+        [example for example in examples if example.question_digest not in heldout],
+        [example for example in examples if example.question_digest in heldout],
+    )
+
+
+def check_positions(model: PreTrainedModel, max_tokens: int) -> None:
+    """Raises ConfigError where conversations may be longer than the model's positions."""
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if limit is not None and max_tokens > limit:
+        limit_text = f"{limit}, the model's max_position_embeddings"
+        raise ConfigError("fine_tune.max_tokens", max_tokens, limit=limit_text, remedy="Lower it.")
+
+
+def mean_token_loss(model: PreTrainedModel, examples: Sequence[Example], batch_conversations: int) -> float:
+    """Nats a trained token over all examples: one sum, one division, whatever the batches."""
+    ordered = sorted(examples, key=lambda example: -len(example.input_ids))
+    nats, tokens = 0.0, 0
+    for start in range(0, len(ordered), batch_conversations):
+        batch = ordered[start : start + batch_conversations]
+        length = len(batch[0].input_ids)
+        # Padding stands on the right, where causal attention never looks.
+        ids = torch.tensor([example.input_ids + [0] * (length - len(example.input_ids)) for example in batch])
+        labels = torch.tensor(
+            [example.labels + [IGNORED_LABEL] * (length - len(example.labels)) for example in batch],
+            device=model.device,
+        )
+        with torch.inference_mode():
+            hidden = model.get_decoder()(input_ids=ids.to(model.device), use_cache=False).last_hidden_state
+            trained = labels[:, 1:] != IGNORED_LABEL
+            values = token_nats(model.get_output_embeddings(), hidden[:, :-1][trained], labels[:, 1:][trained])
+        nats += float(values.sum())
+        tokens += len(values)
+    return nats / tokens
+
+
+def measure_stop_rate(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, heldout: Sequence[Example]
+) -> float | None:
+    """Share of held-out prompts whose greedy reply ends by itself; None where no prompt leaves room for a reply."""
+    stops = stop_token_ids(tokenizer)
+    replies = [
+        continue_greedily(model, example.prompt, new_tokens=STOP_RATE_NEW_TOKENS, stop_ids=stops)
+        for example in heldout[:STOP_RATE_PROMPTS]
+    ]
+    given = [reply for reply in replies if reply]
+    return sum(1 for reply in given if reply[-1] in stops) / len(given) if given else None
+
+
+def headline(summary: FineTuningSummary) -> dict[str, float | int | str]:
+    """The figures for the manifest and the log."""
+    metrics: dict[str, float | int | str] = {
+        "conversations": summary.conversations,
+        "steps": summary.steps,
+        "loss": summary.last_loss,
+        "validation_loss_before": summary.validation_loss_before,
+        "validation_loss": summary.validation_loss,
+        "lora_scaling": summary.lora_scaling,
+        "merge_max_logit_difference": summary.merge_max_logit_difference,
+    }
+    if summary.stop_rate is not None:
+        metrics["stop_rate"] = summary.stop_rate
+    return metrics
+
+
+if __name__ == "__main__":
+    # Training jobs always carry a folder for checkpoints; nothing is kept in it here (see above).
+    sys.exit(run_step(fine_tune, FineTuneConfig, FOLDERS, checkpoints=True))

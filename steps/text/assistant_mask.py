@@ -1,0 +1,137 @@
+"""Which tokens of a conversation are trained: the assistant's words and the end of turn after them, nothing else.
+
+The marks of the chat template say which; here each example's trained tokens are spelled out and compared with what the
+assistant says, before the first step. A mask that is wrong trains without a complaint and shows in the replies only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from steps.contract import StepError
+from steps.text.chat_template import END_OF_TURN_TOKEN
+from steps.text.conversations import Message
+from steps.text.token_bytes import TokenBytes
+
+IGNORED_LABEL = -100
+NO_ASSISTANT = "no assistant turn"
+EMPTY_TURN = "empty turn"
+SPECIAL_TOKEN = "special token in the text"
+TOO_LONG = "end of turn beyond max_tokens"
+TEMPLATE_REMEDY = "Use the tokenizer that TrainTokenizer made, with its chat template."
+
+
+@dataclass(frozen=True)
+class Example:
+    """One conversation as tokens: `labels` is input_ids where trained and -100 elsewhere, not shifted.
+
+    prompt_tokens: how many tokens stand before the assistant's last turn.
+    """
+
+    input_ids: list[int]
+    labels: list[int]
+    prompt_tokens: int
+
+    @property
+    def prompt(self) -> list[int]:
+        """What the assistant's last turn answers, its header included."""
+        return self.input_ids[: self.prompt_tokens]
+
+    @property
+    def digest(self) -> str:
+        """sha256 of all tokens."""
+        return hashlib.sha256(str(self.input_ids).encode()).hexdigest()
+
+    @property
+    def question_digest(self) -> str:
+        """sha256 of what stands before the first trained token: two answers to one question share it."""
+        first = next(index for index, label in enumerate(self.labels) if label != IGNORED_LABEL)
+        return hashlib.sha256(str(self.input_ids[:first]).encode()).hexdigest()
+
+
+def check_chat_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raises StepError for a tokenizer with no chat template, no end of turn, or a pad token that would hide an end."""
+    if tokenizer.chat_template is None:
+        raise StepError("tokenizer", "no chat template", remedy=TEMPLATE_REMEDY)
+    if END_OF_TURN_TOKEN not in tokenizer.get_vocab():
+        raise StepError("tokenizer", f"no token {END_OF_TURN_TOKEN}", remedy=TEMPLATE_REMEDY)
+    if tokenizer.pad_token is None or tokenizer.pad_token in (tokenizer.eos_token, END_OF_TURN_TOKEN):
+        raise StepError(
+            "pad_token",
+            tokenizer.pad_token,
+            limit="a token of its own, neither end of text nor end of turn",
+            remedy=TEMPLATE_REMEDY,
+        )
+
+
+class ExampleBuilder:
+    """Turns conversations into examples with one tokenizer."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, max_tokens: int) -> None:
+        check_chat_tokenizer(tokenizer)
+        self._tokenizer = tokenizer
+        self._max_tokens = max_tokens
+        self._token_bytes = TokenBytes(tokenizer)
+        self._special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+
+    def build(self, messages: Sequence[Message], where: str) -> Example | str:
+        """The checked example, or the reason why the conversation cannot be trained on.
+
+        Turns after the assistant's last one are left out. Raises StepError, which names `where`, if the template
+        marks anything but the assistant's words and ends of turn.
+        """
+        last = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=None)
+        if last is None:
+            return NO_ASSISTANT
+        messages = messages[: last + 1]
+        if any(not message["content"].strip() for message in messages):
+            return EMPTY_TURN
+        if any(special in message["content"] for message in messages for special in self._special):
+            return SPECIAL_TOKEN
+        encoded = self._render(messages, return_assistant_tokens_mask=True)
+        ids, mask = encoded["input_ids"], encoded["assistant_masks"]
+        runs = marked_runs(mask)
+        self._check_runs(ids, runs, messages, where)
+        if len(ids) > self._max_tokens:
+            return TOO_LONG
+        prompt_tokens = runs[-1][0]
+        self._check_prompt(ids, prompt_tokens, messages, where)
+        labels = [token if mark else IGNORED_LABEL for token, mark in zip(ids, mask, strict=True)]
+        return Example(ids, labels, prompt_tokens)
+
+    def _render(self, messages: Sequence[Message], **settings: Any) -> dict[str, list[int]]:
+        encoded: Any = self._tokenizer.apply_chat_template(list(messages), tokenize=True, return_dict=True, **settings)
+        return {name: list(values) for name, values in encoded.items()}
+
+    def _check_runs(self, ids: list[int], runs: list[tuple[int, int]], messages: Sequence[Message], where: str) -> None:
+        wanted = [message["content"].strip() + END_OF_TURN_TOKEN for message in messages if is_assistant(message)]
+        found = [b"".join(self._token_bytes[token] for token in ids[start:end]) for start, end in runs]
+        if found != [text.encode() for text in wanted]:
+            shown = [text.decode(errors="replace") for text in found]
+            raise StepError(where, f"trained tokens spell {shown}", limit=wanted, remedy=TEMPLATE_REMEDY)
+        begins = ids.count(self._tokenizer.bos_token_id)
+        if begins != 1 or ids[0] != self._tokenizer.bos_token_id:
+            raise StepError(where, f"{begins} BOS tokens", limit="exactly 1, at the start", remedy=TEMPLATE_REMEDY)
+
+    def _check_prompt(self, ids: list[int], prompt_tokens: int, messages: Sequence[Message], where: str) -> None:
+        """The model must be asked with the very tokens that it was trained after."""
+        asked = self._render(messages[:-1], add_generation_prompt=True)
+        if asked["input_ids"] != ids[:prompt_tokens]:
+            raise StepError(where, "the generation prompt differs from the trained one", remedy=TEMPLATE_REMEDY)
+
+
+def is_assistant(message: Message) -> bool:
+    return message["role"] == "assistant"
+
+
+def marked_runs(mask: Sequence[int]) -> list[tuple[int, int]]:
+    """(start, end) of each stretch of ones, end excluded."""
+    edges = [0, *mask, 0]
+    starts = [index for index in range(len(mask)) if edges[index] == 0 and edges[index + 1] == 1]
+    ends = [index for index in range(1, len(mask) + 1) if edges[index] == 1 and edges[index + 1] == 0]
+    return list(zip(starts, ends, strict=True))
