@@ -9,11 +9,11 @@ class PhaseSummary(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     steps: int
-    learning_rate: float
+    learning_rate: float = Field(description="the phase's peak")
     tokens: int
-    first_loss: float | None = Field(description="nats a token, of the phase's first step in this run")
+    first_loss: float | None = Field(description="nats a token, of the phase's first step; None for a phase of none")
     last_loss: float | None
-    seconds: float
+    seconds: float = Field(description="spent on these steps, over all attempts whose checkpoints were used")
 
 
 class PretrainingSummary(BaseModel):
@@ -24,13 +24,13 @@ class PretrainingSummary(BaseModel):
     phases: dict[str, PhaseSummary]
     resumed_from_step: int
     processes: int
-    parallelism: str
+    parallelism: str = Field(description="none, or fsdp2 where every parameter was a DTensor")
     device: str
     precision: str
     liger: bool
     parameters: int
-    tokens_per_second_per_device: float
-    peak_memory_bytes: int
+    tokens_per_second_per_device: float = Field(description="over all steps of both phases, validation left out")
+    peak_memory_bytes: int = Field(description="of the first process: on the GPU with CUDA, else resident")
     validation_bits_per_byte: float
     validation_history: list[tuple[int, float]]
 

@@ -1,0 +1,166 @@
+"""Checkpoints of unfinished training: written by all processes, counted only when complete.
+
+A set is a folder `step-00000120` with torch.distributed.checkpoint's files, progress.json, and complete.json: the
+marker, written last, with size and sha256 of every other file. A set under construction has no marker. A marker may
+also arrive before its files, for S3 delivers in any order: a set whose files do not match its marker is incomplete
+too, is passed over with a warning, and the one before it is used.
+
+State travels by reference: `training_state` names the tensors of model and optimizer, saving reads them and loading
+fills them. Sets reshard: they may be read by another number of processes than wrote them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from pydantic import ValidationError
+from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
+from transformers import PreTrainedModel
+
+from steps.contract import FileEntry, StepConfig, file_sha256, table_digest, warn, write_json
+from steps.modeling.parallel import Processes
+
+MARKER_NAME = "complete.json"
+PROGRESS_NAME = "progress.json"
+
+
+def checkpoint_key(config: StepConfig, ignored_fields: Iterable[str], input_digests: Mapping[str, str]) -> str:
+    """Digest of what is learned: settings but the ignored ones, and the content of the inputs."""
+    settings = config.model_dump(mode="json", exclude=set(ignored_fields))
+    config_digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    return table_digest({"config": config_digest, **{f"input {name}": value for name, value in input_digests.items()}})
+
+
+def training_state(model: PreTrainedModel, optimizer: torch.optim.AdamW | None) -> dict[str, torch.Tensor]:
+    """Parameters and the optimizer's moments by name, as references.
+
+    Moments that the optimizer has not made yet are made here, zero, as it would make them: torch.distributed.checkpoint
+    loads only what the template names. A shared embedding and head appear once.
+    """
+    state = {f"model.{name}": parameter.detach() for name, parameter in model.named_parameters()}
+    if optimizer is None:
+        return state
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            moments = optimizer.state[parameter]
+            if not moments:
+                moments["step"] = torch.tensor(0.0)
+                moments["exp_avg"] = torch.zeros_like(parameter, requires_grad=False)
+                moments["exp_avg_sq"] = torch.zeros_like(parameter, requires_grad=False)
+            for kind, value in moments.items():
+                state[f"optimizer.{names[parameter]}.{kind}"] = value
+    return state
+
+
+class CheckpointStore:
+    """The sets of one training. Without a folder nothing is kept and nothing is found.
+
+    All processes must make the same calls. Each machine may have its own copy of the folder, as on SageMaker, where
+    S3 brings the copies together at the next start.
+    """
+
+    def __init__(self, folder: Path | None, key: str, kept: int, processes: Processes) -> None:
+        self.folder = None if folder is None else folder / key
+        self.kept = kept
+        self.processes = processes
+
+    def _set(self, step: int) -> Path:
+        assert self.folder is not None
+        return self.folder / f"step-{step:08d}"
+
+    def _steps(self) -> list[int]:
+        """Steps with a folder, complete or not, newest first."""
+        if self.folder is None or not self.folder.is_dir():
+            return []
+        found = [path.name.removeprefix("step-") for path in self.folder.glob("step-*") if path.is_dir()]
+        return sorted((int(name) for name in found if name.isdigit()), reverse=True)
+
+    def save(self, step: int, state: dict[str, torch.Tensor], progress: dict[str, Any]) -> None:
+        """Writes the set of a step, its marker last, then removes the sets that are too old."""
+        if self.folder is None:
+            return
+        folder = self._set(step)
+        if self.processes.local_rank == 0:
+            _remove(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+        self.processes.gather(None)
+        alone = self.processes.world_size == 1
+        dcp.save(state, storage_writer=FileSystemWriter(folder), no_dist=alone)
+        if self.processes.is_first:
+            write_json(folder / PROGRESS_NAME, progress)
+        # Each process describes what it wrote: another machine's files may not be here.
+        own = [path for path in folder.iterdir() if path.name.startswith(f"__{self.processes.rank}_")]
+        if self.processes.is_first:
+            own += [folder / ".metadata", folder / PROGRESS_NAME]
+        entries = {path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)} for path in own}
+        files = {name: entry for part in self.processes.gather(entries) for name, entry in part.items()}
+        if self.processes.is_first:
+            write_json(folder / MARKER_NAME, {"step": step, "files": dict(sorted(files.items()))})
+        self._prune(step)
+
+    def _prune(self, newest: int) -> None:
+        """Removes all but the last `kept` sets, and sets later than the newest: they belong to a broken past."""
+        if self.processes.local_rank == 0:
+            older = [step for step in self._steps() if step <= newest]
+            for step in set(self._steps()) - set(older[: self.kept]):
+                _remove(self._set(step))
+
+    def latest(self) -> int | None:
+        """The newest step whose set is complete on every machine, None without any."""
+        looks_here = self.processes.local_rank == 0
+        complete = [step for step in self._steps() if self._is_complete(step)] if looks_here else None
+        on_each = [set(steps) for steps in self.processes.gather(complete) if steps is not None]
+        return max(set.intersection(*on_each), default=None)
+
+    def _is_complete(self, step: int) -> bool:
+        folder = self._set(step)
+        if (fault := find_fault(folder)) is not None:
+            warn(f"checkpoint {folder.name} is passed over: {fault}")
+        return fault is None
+
+    def read_progress(self, step: int) -> dict[str, Any]:
+        """What `save` was given beside the tensors."""
+        return json.loads((self._set(step) / PROGRESS_NAME).read_text())
+
+    def load(self, step: int, state: dict[str, torch.Tensor]) -> None:
+        """Fills the tensors of `state` (see `training_state`) from the set of a step."""
+        dcp.load(state, storage_reader=FileSystemReader(self._set(step)), no_dist=self.processes.world_size == 1)
+
+
+def find_fault(folder: Path) -> str | None:
+    """Why a set does not count, None for a complete one."""
+    try:
+        marker = json.loads((folder / MARKER_NAME).read_text())
+        entries = {name: FileEntry.model_validate(entry) for name, entry in marker["files"].items()}
+    except FileNotFoundError:
+        return f"no {MARKER_NAME}"
+    except (ValueError, KeyError, ValidationError):
+        return f"{MARKER_NAME} cannot be read"
+    for name, entry in entries.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != entry.bytes:
+            return f"{name} has {path.stat().st_size} bytes, not {entry.bytes}"
+        if file_sha256(path) != entry.sha256:
+            return f"the content of {name} differs from its marker"
+    return None
+
+
+def _remove(folder: Path) -> None:
+    """Removes a set, its marker first, so that a half removed one never counts."""
+    (folder / MARKER_NAME).unlink(missing_ok=True)
+    while folder.is_dir():
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            # Machines that share the folder remove it together; look again for what is left.
+            continue
