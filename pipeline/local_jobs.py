@@ -103,9 +103,8 @@ class Job:
             raise StepError(
                 subject, f"{entry.uri} ({source}) does not exist", remedy="Name an existing file or folder."
             )
-        if source.is_dir() and not (entry.sharded and len(self.hosts) > 1):
-            _link(target, source)
-            return
+        # Folders are real and files are links: a step that walks through its inputs sees them as in a container, and
+        # a file that it adds does not get into what it reads from.
         names = [source.name] if source.is_file() else all_files(source)
         if entry.sharded:
             names = names[self.hosts.index(host) :: len(self.hosts)]
