@@ -8,11 +8,11 @@ code that the step can run changes.
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import io
 import os
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,18 +102,24 @@ def parents(module: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(1, len(parts))]
 
 
-def imported_modules(module: str, path: Path) -> Iterator[str]:
+def imported_modules(module: str, path: Path) -> tuple[str, ...]:
     """Full names that a file imports, at its top or inside a function; `from a import b` gives a and a.b."""
-    tree = ast.parse(path.read_bytes(), filename=str(path))
-    for node in ast.walk(tree):
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    return _imports_of(path.read_bytes(), package)
+
+
+@functools.lru_cache(maxsize=1_024)
+def _imports_of(source: bytes, package: str) -> tuple[str, ...]:
+    """The names that a source imports; package is what its relative imports start from."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                # One dot is the module's own package: a package's __init__.py is that package already.
-                own = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-                own = own[: len(own) - node.level + 1]
-                base = ".".join([*own, base] if base else own)
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+                # One dot is the package itself, each further one the package above it.
+                parts = package.split(".")
+                base = ".".join([*parts[: len(parts) - node.level + 1], *([base] if base else [])])
+            found += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    return tuple(found)

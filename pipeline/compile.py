@@ -34,14 +34,22 @@ def compile_definition(config: PipelineConfig) -> str:
 
 def compile_document(config: PipelineConfig) -> dict[str, Any]:
     """The definition as plain values, not yet checked."""
-    with offline(config.aws.region), quiet():
+    with offline_sdk(config) as session:
         from pipeline.definition import build_pipeline
-        from pipeline.offline_session import OfflineSession
 
-        with unchecked_sdk_config():
-            document = json.loads(build_pipeline(config, OfflineSession(config)).definition())
+        document = json.loads(build_pipeline(config, session).definition())
     # The SDK writes null for what a pipeline does not have.
     return {key: value for key, value in document.items() if value is not None}
+
+
+@contextmanager
+def offline_sdk(config: PipelineConfig) -> Iterator[Any]:
+    """The SageMaker SDK, imported and quick, with a PipelineSession that needs no account; all is restored after."""
+    with offline(config.aws.region), quiet():
+        from pipeline.offline_session import OfflineSession
+
+        with unchecked_sdk_config(), default_boto_session() as boto_session:
+            yield OfflineSession(config, boto_session)
 
 
 @contextmanager
@@ -86,6 +94,22 @@ def unchecked_sdk_config() -> Iterator[None]:
         yield
     finally:
         SageMakerConfig.validate_sagemaker_config = checks
+
+
+@contextmanager
+def default_boto_session() -> Iterator[Any]:
+    """One boto3 session for every client that the SDK builds: the service models are read once, not per client.
+
+    A default session that a caller has set up is out of sight meanwhile.
+    """
+    import boto3
+
+    before = boto3.DEFAULT_SESSION
+    try:
+        boto3.DEFAULT_SESSION = boto3.Session()
+        yield boto3.DEFAULT_SESSION
+    finally:
+        boto3.DEFAULT_SESSION = before
 
 
 @contextmanager

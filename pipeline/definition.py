@@ -78,14 +78,14 @@ def build_pipeline(config: PipelineConfig, session: PipelineSession) -> Pipeline
         inputs={"model": adapt_vocabulary, "blocks": tokenize_corpus},
         instance_type=parameters.continued_pretraining_instance_type,
         instance_count=parameters.continued_pretraining_instance_count,
-        metrics=["step", "phase", "loss", "learning_rate", "tokens_per_second", "validation_bits_per_byte"],
+        metrics=["phase", "loss", "learning_rate", "gradient_norm", "tokens_per_second", "validation_bits_per_byte"],
     )
     fine_tune = jobs.training_step(
         "FineTune",
         "fine_tune",
         inputs={"model": continued_pretraining, "conversations": parameters.conversations_uri},
         instance_type=parameters.fine_tune_instance_type,
-        metrics=["step", "loss", "learning_rate", "validation_loss"],
+        metrics=["loss", "validation_loss", "stop_rate"],
         output_folder="models",  # never expires: registered models point into it
     )
     evaluate = jobs.processing_step(

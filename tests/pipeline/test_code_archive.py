@@ -1,0 +1,127 @@
+"""The import closure of a step and its archive: complete, deterministic, and no larger than what the step can run."""
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from pipeline.code_archive import STEPS_FOLDER, code_archive, import_closure
+
+STEP_MODULES = (
+    "prepare_corpus",
+    "train_tokenizer",
+    "tokenize_corpus",
+    "adapt_vocabulary",
+    "continued_pretraining",
+    "fine_tune",
+    "evaluate_model",
+)
+
+MADE_UP = {
+    "__init__.py": "",
+    "start.py": (
+        "import json\nfrom works.near import value\n\n"
+        "def run():\n    from .deep.far import other\n    return value + other\n"
+    ),
+    "near.py": "value = 1\n",
+    "unused.py": "value = 2\n",
+    "deep/__init__.py": "from . import sibling\n",
+    "deep/far.py": "from ..above import other\n",
+    "deep/sibling.py": "import works.deep.leaf\n",
+    "deep/leaf.py": "",
+    "above.py": "other = 10\n",
+}
+
+
+@pytest.fixture
+def package(tmp_path):
+    folder = tmp_path / "works"
+    for name, text in MADE_UP.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_closure_of_a_made_up_package(package):
+    """Absolute, relative and late imports are followed, and packages' own imports; other modules stay out."""
+    assert import_closure("start", package) == [
+        "works/__init__.py",
+        "works/above.py",
+        "works/deep/__init__.py",
+        "works/deep/far.py",
+        "works/deep/leaf.py",
+        "works/deep/sibling.py",
+        "works/near.py",
+        "works/start.py",
+    ]
+
+
+def test_unknown_module_is_refused(package):
+    with pytest.raises(FileNotFoundError, match=r"no module works\.absent"):
+        import_closure("absent", package)
+
+
+def test_digest_names_the_content_and_changes_with_the_closure_alone(package):
+    before = code_archive("start", package)
+    assert before.digest == hashlib.sha256(before.content).hexdigest()
+    os.utime(package / "near.py", (0, 0))
+    (package / "unused.py").write_text("value = 3\n")
+    assert code_archive("start", package) == before
+    (package / "above.py").write_text("other = 11\n")
+    assert code_archive("start", package).digest != before.digest
+
+
+def test_archive_is_stored_sorted_and_without_a_time(package):
+    with zipfile.ZipFile(io.BytesIO(code_archive("start", package).content)) as archive:
+        entries = archive.infolist()
+    assert [entry.filename for entry in entries] == import_closure("start", package)
+    assert {entry.date_time for entry in entries} == {(1980, 1, 1, 0, 0, 0)}
+    assert {entry.compress_type for entry in entries} == {zipfile.ZIP_STORED}
+
+
+def test_writing_leaves_one_file_and_mends_a_damaged_one(package, tmp_path):
+    archive = code_archive("start", package)
+    path = archive.write(tmp_path / "code")
+    assert path.name == f"{archive.digest}.zip"
+    path.write_bytes(b"half")
+    assert archive.write(tmp_path / "code").read_bytes() == archive.content
+    assert [entry.name for entry in (tmp_path / "code").iterdir()] == [path.name]
+
+
+def test_archive_of_a_made_up_step_runs_on_its_own(package, tmp_path):
+    path = code_archive("start", package).write(tmp_path / "code")
+    command = [
+        sys.executable,
+        "-I",
+        "-c",
+        f"import sys; sys.path.insert(0, {str(path)!r}); from works.start import run; print(run())",
+    ]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "11\n"
+
+
+@pytest.mark.parametrize("step", STEP_MODULES)
+def test_archive_of_a_real_step_holds_its_module_and_the_contract(step):
+    archive = code_archive(step)
+    assert {f"steps/{step}.py", "steps/__init__.py", "steps/contract.py"} <= set(archive.paths)
+    assert all((STEPS_FOLDER.parent / path).is_file() for path in archive.paths)
+    others = {f"steps/{other}.py" for other in STEP_MODULES if other != step}
+    assert not others & set(archive.paths), "a step that imports another step reruns with it"
+    assert code_archive(step) == archive
+
+
+@pytest.mark.parametrize("step", STEP_MODULES)
+def test_settings_of_other_steps_are_not_in_a_steps_archive(step):
+    settings = {path for path in code_archive(step).paths if path.startswith("steps/configs/")}
+    assert settings == {"steps/configs/__init__.py", f"steps/configs/{step}.py"}
+
+
+def test_importing_the_module_needs_the_standard_library_only():
+    """launch.py's counterpart must stay quick: nothing but the standard library and the package itself."""
+    command = [sys.executable, "-c", "import sys, pipeline.code_archive; print('pydantic' in sys.modules)"]
+    output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=STEPS_FOLDER.parent).stdout
+    assert output == "False\n"

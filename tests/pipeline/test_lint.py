@@ -1,0 +1,189 @@
+"""The lint of whole definitions: each seeded mistake is found, and named so that a person can mend it."""
+
+import json
+
+import pytest
+
+from pipeline.instances import has_local_storage
+from pipeline.lint import MAX_DEFINITION_CHARACTERS, check_definition, lint_definition
+from steps.contract import ConfigError
+
+PARAMETER = {"Get": "Parameters.Count"}
+
+
+def small_definition():
+    """A training step, a processing step that reads its model, a gate on the second one's file."""
+    training = {
+        "AlgorithmSpecification": {"TrainingImage": "image", "TrainingInputMode": "File"},
+        "HyperParameters": {"count": {"Std:Join": {"On": "", "Values": [PARAMETER]}}},
+        "ResourceConfig": {"InstanceType": "ml.g5.xlarge", "InstanceCount": PARAMETER, "VolumeSizeInGB": 30},
+        "RoleArn": "arn:aws:iam::111122223333:role/some-role",
+        "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+        "OutputDataConfig": {"S3OutputPath": "s3://bucket/models", "CompressionType": "NONE"},
+    }
+    model = [{"Get": "Steps.Fit.OutputDataConfig.S3OutputPath"}, {"Get": "Steps.Fit.TrainingJobName"}, "output/model/"]
+    model_uri = {"Std:Join": {"On": "/", "Values": model}}
+    s3_input = {"S3Uri": model_uri, "LocalPath": "/opt/ml/processing/input/model", "S3DataType": "S3Prefix"}
+    s3_output = {"S3Uri": "s3://bucket/runs", "LocalPath": "/opt/ml/processing/output", "S3UploadMode": "EndOfJob"}
+    cluster = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 30}
+    processing = {
+        "AppSpecification": {"ImageUri": "image", "ContainerArguments": ["--step=measure"]},
+        "ProcessingResources": {"ClusterConfig": cluster},
+        "RoleArn": "arn:aws:iam::111122223333:role/some-role",
+        "ProcessingInputs": [{"InputName": "model", "S3Input": s3_input}],
+        "ProcessingOutputConfig": {"Outputs": [{"OutputName": "output", "S3Output": s3_output}]},
+    }
+    file = {"PropertyFileName": "Report", "OutputName": "output", "FilePath": "report.json"}
+    value = {"Std:JsonGet": {"PropertyFile": {"Get": "Steps.Measure.PropertyFiles.Report"}, "Path": "a.b"}}
+    source = {"S3Uri": model_uri, "S3DataType": "S3Prefix", "CompressionType": "None"}
+    container = {"Image": "image", "ModelDataSource": {"S3DataSource": source}}
+    package = {"ModelPackageGroupName": "group", "InferenceSpecification": {"Containers": [container]}}
+    gate = {
+        "Conditions": [{"Type": "LessThan", "LeftValue": value, "RightValue": 1.0}],
+        "IfSteps": [{"Name": "Register", "Type": "RegisterModel", "Arguments": package}],
+        "ElseSteps": [{"Name": "Closed", "Type": "Fail", "Arguments": {"ErrorMessage": "closed"}}],
+    }
+    return {
+        "Version": "2020-12-01",
+        "Parameters": [{"Name": "Count", "Type": "Integer", "DefaultValue": 1}],
+        "Steps": [
+            {"Name": "Fit", "Type": "Training", "Arguments": training},
+            {"Name": "Measure", "Type": "Processing", "Arguments": processing, "PropertyFiles": [file]},
+            {"Name": "Gate", "Type": "Condition", "Arguments": gate},
+        ],
+    }
+
+
+def problems_after(change):
+    """The texts of the problems of the small definition after one change."""
+    definition = small_definition()
+    steps = {step["Name"]: step["Arguments"] for step in definition["Steps"]}
+    gate = steps["Gate"]
+    steps |= {step["Name"]: step["Arguments"] for step in (*gate["IfSteps"], *gate["ElseSteps"])}
+    change(definition, steps)
+    return [str(problem) for problem in lint_definition(json.dumps(definition))]
+
+
+def test_the_small_definition_has_no_problem():
+    assert problems_after(lambda definition, steps: None) == []
+
+
+SEEDED = {
+    "number among texts": (
+        lambda d, s: s["Fit"]["HyperParameters"].update(count=PARAMETER),
+        "Fit.count: a bare Integer reference; limit a text. Use .to_string().",
+    ),
+    "number of a file among arguments": (
+        lambda d, s: s["Measure"]["AppSpecification"]["ContainerArguments"].append(
+            {"Std:JsonGet": {"PropertyFile": {"Get": "Steps.Measure.PropertyFiles.Report"}, "Path": "a"}}
+        ),
+        "wait for each other",
+    ),
+    "unused parameter": (
+        lambda d, s: d["Parameters"].append({"Name": "Idle", "Type": "String", "DefaultValue": "x"}),
+        "Parameters.Idle: used by no step",
+    ),
+    "no default": (
+        lambda d, s: d["Parameters"][0].pop("DefaultValue"),
+        "Parameters.Count: no default",
+    ),
+    "parameter that is not declared": (
+        lambda d, s: s["Fit"]["HyperParameters"].update(other={"Get": "Parameters.Other"}),
+        "Fit: Parameters.Other",
+    ),
+    "step that does not exist": (
+        lambda d, s: s["Fit"]["HyperParameters"].update(other={"Get": "Steps.Mesure.ProcessingJobName"}),
+        "Did you mean Measure?",
+    ),
+    "output that is not there": (
+        lambda d, s: s["Measure"]["AppSpecification"]["ContainerArguments"].append(
+            {"Get": "Steps.Fit.OutputDataConfig.S3OutputPaht"}
+        ),
+        "Did you mean S3OutputPath?",
+    ),
+    "property file of an output that is not there": (
+        lambda d, s: d["Steps"][1]["PropertyFiles"][0].update(OutputName="outputs"),
+        "Gate: Measure.Report: no such property file",
+    ),
+    "execution in a cache key": (
+        lambda d, s: s["Fit"].update(Environment={"RUN": {"Get": "Execution.PipelineExecutionId"}}),
+        "Fit.Environment: Execution.PipelineExecutionId; limit the same in each execution",
+    ),
+    "volume key beside local disks": (
+        lambda d, s: s["Fit"]["ResourceConfig"].update(VolumeKmsKeyId="key"),
+        "Fit.VolumeKmsKeyId: given; limit none with ml.g5.xlarge",
+    ),
+    "model folder without its slash": (
+        lambda d, s: s["Register"]["InferenceSpecification"]["Containers"][0]["ModelDataSource"]["S3DataSource"].update(
+            S3Uri="s3://bucket/models/output/model"
+        ),
+        "Register.ModelDataSource: s3://bucket/models/output/model; limit a final /",
+    ),
+    "instance type that processing lacks": (
+        lambda d, s: s["Measure"]["ProcessingResources"]["ClusterConfig"].update(InstanceType="ml.p5.48xlarge"),
+        "Measure.ProcessingResources.ClusterConfig.InstanceType: ml.p5.48xlarge",
+    ),
+    "hyperparameter too long": (
+        lambda d, s: s["Fit"]["HyperParameters"].update(layers="x" * 2_501),
+        "Fit.HyperParameters.layers: 2501 characters; limit at most 2500 characters",
+    ),
+    "too many hyperparameters": (
+        lambda d, s: s["Fit"]["HyperParameters"].update({f"setting_{index}": "1" for index in range(100)}),
+        "Fit.HyperParameters: 101 entries; limit at most 100 entries",
+    ),
+    "too many channels": (
+        lambda d, s: s["Fit"].update(
+            InputDataConfig=[
+                {
+                    "ChannelName": f"c{index}",
+                    "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bucket/x"}},
+                }
+                for index in range(21)
+            ]
+        ),
+        "Fit.InputDataConfig: 21 entries; limit at most 20 entries",
+    ),
+    "message too long": (
+        lambda d, s: s["Closed"].update(ErrorMessage="x" * 3_073),
+        "Closed.ErrorMessage: 3073 characters; limit 3072 characters",
+    ),
+    "default of the wrong kind": (
+        lambda d, s: d["Parameters"][0].update(DefaultValue="two"),
+        "Fit.ResourceConfig.InstanceCount: 'two'; limit a whole number",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", SEEDED)
+def test_each_seeded_mistake_is_found(mistake):
+    change, expected = SEEDED[mistake]
+    found = problems_after(change)
+    assert any(expected in problem for problem in found), found
+
+
+def test_a_definition_beyond_the_services_limit_is_found():
+    definition = small_definition()
+    definition["Metadata"] = {"note": "x" * MAX_DEFINITION_CHARACTERS}
+    (problem,) = lint_definition(json.dumps(definition))
+    assert problem.limit == "1048576 characters"
+
+
+def test_the_first_problem_is_raised_with_the_number_of_the_others():
+    definition = small_definition()
+    fit = definition["Steps"][0]["Arguments"]
+    fit["HyperParameters"].update(first="x" * 2_501, second="y" * 2_501)
+    with pytest.raises(ConfigError, match=r"^Fit\.HyperParameters\.first: 2501 characters; .* \(1 more\)$"):
+        check_definition(json.dumps(definition))
+
+
+def test_instances_with_disks_of_their_own():
+    local = [
+        "ml.p4d.24xlarge",
+        "ml.p4de.24xlarge",
+        "ml.p5.48xlarge",
+        "ml.p5en.48xlarge",
+        "ml.g5.xlarge",
+        "ml.g6e.xlarge",
+    ]
+    assert all(has_local_storage(name) for name in [*local, "ml.m5d.large", "ml.c6gd.large", "ml.r5d.large"])
+    assert not any(has_local_storage(name) for name in ["ml.m5.large", "ml.c5n.large", "ml.p3.2xlarge", "ml.r5.large"])

@@ -1,0 +1,77 @@
+"""Who may import whom: infra -> pipeline -> steps.configs, steps.schemas, steps.contract, and nobody back."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.code_archive import imported_modules
+
+ROOT = Path(__file__).parents[1]
+SHARED_WITH_PIPELINE = ("steps.configs", "steps.schemas", "steps.contract")
+HEAVY = ("torch", "transformers", "tokenizers", "datasets", "peft", "trl", "accelerate")
+# What brings the SageMaker SDK with it: the rest of pipeline must not, at import.
+WITH_SDK = ("definition", "jobs", "job_parts", "parameters", "registration", "offline_session")
+
+
+def modules(folder):
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def name_of(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path):
+    """Names imported anywhere in a file; `from a import b` counts as a and a.b."""
+    return set(imported_modules(name_of(path), path))
+
+
+def top(name):
+    return name.split(".")[0]
+
+
+def within(name, package):
+    return name == package or name.startswith(f"{package}.")
+
+
+@pytest.mark.parametrize("path", modules("steps"), ids=name_of)
+def test_steps_know_nothing_of_pipeline_and_aws(path):
+    forbidden = {"boto3", "botocore", "sagemaker", "pipeline", "infra", "containers"}
+    assert not {name for name in imports(path) if top(name) in forbidden}
+
+
+@pytest.mark.parametrize("path", modules("pipeline"), ids=name_of)
+def test_pipeline_reads_settings_schemas_and_contract_of_steps_only(path):
+    found = {name for name in imports(path) if within(name, "steps") and name != "steps"}
+    # `from steps.contract import run` yields steps.contract.run too, which is within it.
+    assert not {name for name in found if not any(within(name, allowed) for allowed in SHARED_WITH_PIPELINE)}
+    assert not {name for name in imports(path) if top(name) in {*HEAVY, "infra"}}
+
+
+@pytest.mark.parametrize("folder", ["steps/configs", "steps/schemas"])
+def test_what_pipeline_shares_stays_light(folder):
+    for path in modules(folder):
+        assert {top(name) for name in imports(path)} <= {"__future__", "typing", "pydantic", "steps"}, path
+
+
+def test_launcher_needs_the_standard_library_only():
+    """The container's image may hold any version of anything: the launcher must not care."""
+    found = {top(name) for name in imports(ROOT / "containers" / "launch.py")}
+    assert found <= {"__future__", *sys.stdlib_module_names}
+
+
+def test_importing_pipeline_brings_no_heavy_library_even_indirectly():
+    names = [name_of(path) for path in modules("pipeline") if path.stem not in (*WITH_SDK, "__main__")]
+    code = f"import importlib, sys\nfor name in {names!r}: importlib.import_module(name)\nprint(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    tops = {top(name) for name in loaded.stdout.split()}
+    assert not tops & {*HEAVY, "sagemaker", "boto3"}
+
+
+def test_no_module_is_named_after_a_library():
+    libraries = {"numpy", "sagemaker", "boto3", "botocore", "rich", "typer", "yaml", "pydantic", *HEAVY}
+    named = {path.stem for folder in ("pipeline", "steps", "containers") for path in modules(folder)}
+    assert not named & libraries
