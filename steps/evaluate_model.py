@@ -117,12 +117,9 @@ def measure_model(
         length = {context: getattr(config, context)}
         scores[measure] = score_documents(model, tokenizer, texts[split], batch_tokens=config.batch_tokens, **length)
         report(model=name, measure=measure, bits_per_byte=scores[measure].bits_per_byte)
-    continuations = []
-    for prompt in prompts:
-        ids = [tokenizer.bos_token_id, *tokenizer(prompt, add_special_tokens=False)["input_ids"]]
-        stops = stop_token_ids(tokenizer)
-        reply = continue_greedily(model, ids, new_tokens=config.sample_new_tokens, stop_ids=stops)
-        continuations.append(str(tokenizer.decode(reply, skip_special_tokens=True)))
+    ids = [[tokenizer.bos_token_id, *tokenizer(prompt, add_special_tokens=False)["input_ids"]] for prompt in prompts]
+    replies = continue_greedily(model, ids, new_tokens=config.sample_new_tokens, stop_ids=stop_token_ids(tokenizer))
+    continuations = [str(tokenizer.decode(reply, skip_special_tokens=True)) for reply in replies]
     del model
     gc.collect()
     return Measured(scores, continuations)

@@ -14,6 +14,7 @@ Fine-tuning takes minutes and gives the same bytes each time, so a stopped run s
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections import Counter
@@ -179,13 +180,12 @@ def measure_stop_rate(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, heldout: Sequence[Example]
 ) -> float | None:
     """Share of held-out prompts whose greedy reply ends by itself; None where no prompt leaves room for a reply."""
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    room = math.inf if limit is None else limit - STOP_RATE_NEW_TOKENS
+    prompts = [example.prompt for example in heldout if example.prompt_tokens <= room][:STOP_RATE_PROMPTS]
     stops = stop_token_ids(tokenizer)
-    replies = [
-        continue_greedily(model, example.prompt, new_tokens=STOP_RATE_NEW_TOKENS, stop_ids=stops)
-        for example in heldout[:STOP_RATE_PROMPTS]
-    ]
-    given = [reply for reply in replies if reply]
-    return sum(1 for reply in given if reply[-1] in stops) / len(given) if given else None
+    replies = continue_greedily(model, prompts, new_tokens=STOP_RATE_NEW_TOKENS, stop_ids=stops)
+    return sum(1 for reply in replies if reply[-1] in stops) / len(replies) if replies else None
 
 
 def headline(summary: FineTuningSummary) -> dict[str, float | int | str]:

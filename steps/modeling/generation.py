@@ -18,17 +18,28 @@ def stop_token_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
 
 
 def continue_greedily(
-    model: PreTrainedModel, ids: Sequence[int], *, new_tokens: int, stop_ids: Sequence[int]
-) -> list[int]:
-    """The most probable continuation of one prompt, at most new_tokens long, its stop token (if any) included.
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]], *, new_tokens: int, stop_ids: Sequence[int]
+) -> list[list[int]]:
+    """The most probable continuation of each prompt, at most new_tokens long, its stop token (if any) included.
 
-    It ends where the model's positions end, too: with a prompt that fills them it is empty.
+    Continuations end where the model's positions end, too, counted from the longest prompt.
     """
+    longest = max((len(prompt) for prompt in prompts), default=0)
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if limit is not None:
-        new_tokens = min(new_tokens, limit - len(ids))
-    if new_tokens < 1:
-        return []
+        new_tokens = min(new_tokens, limit - longest)
+    if not prompts or new_tokens < 1:
+        return [[] for _ in prompts]
+    # Padding stands on the left, so that all continuations start at one position of the batch.
+    inputs = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts])
+    attention = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    output = _generate(model, inputs.to(model.device), attention.to(model.device), new_tokens, stop_ids)
+    return [_until_stop(row, stop_ids) for row in output[:, longest:].tolist()]
+
+
+def _generate(
+    model: PreTrainedModel, inputs: torch.Tensor, attention: torch.Tensor, new_tokens: int, stop_ids: Sequence[int]
+) -> torch.Tensor:
     own_settings = model.generation_config
     # A folder's sampling settings or penalties would fill whatever the settings below leave open.
     model.generation_config = GenerationConfig()
@@ -38,12 +49,16 @@ def continue_greedily(
         eos_token_id=list(stop_ids) or None,
         pad_token_id=stop_ids[0] if stop_ids else None,
     )
-    prompt = torch.tensor([list(ids)], device=model.device)
     try:
         with torch.inference_mode():
-            output = model.generate(  # type: ignore[operator]
-                prompt, attention_mask=torch.ones_like(prompt), generation_config=settings
+            return model.generate(  # type: ignore[operator]
+                inputs, attention_mask=attention, generation_config=settings
             )
     finally:
         model.generation_config = own_settings
-    return output[0, len(ids) :].tolist()
+
+
+def _until_stop(ids: list[int], stop_ids: Sequence[int]) -> list[int]:
+    """Up to the first stop token: what follows it is padding of the batch."""
+    ends = [index + 1 for index, token in enumerate(ids) if token in stop_ids]
+    return ids[: ends[0]] if ends else ids

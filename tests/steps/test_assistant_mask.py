@@ -88,7 +88,7 @@ def test_a_template_that_trains_the_wrong_tokens_is_refused(make_tiny_tokenizer,
 def test_a_pad_token_that_would_hide_an_end_is_refused(make_tiny_tokenizer, pad):
     tokenizer = make_tiny_tokenizer()
     tokenizer.pad_token = pad
-    with pytest.raises(StepError, match="pad_token: .*; limit a token of its own"):
+    with pytest.raises(StepError, match=r"pad_token: .*; limit a token of its own"):
         check_chat_tokenizer(tokenizer)
 
 

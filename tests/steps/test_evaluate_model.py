@@ -167,11 +167,23 @@ def test_weights_that_are_not_finite_fail(models, tmp_path, make_tiny_llama, tin
 
 def test_continuation_ends_at_a_stop_token_and_at_the_last_position(make_tiny_llama):
     model = make_tiny_llama(max_position_embeddings=8)
-    free = continue_greedily(model, [1, 2, 3], new_tokens=50, stop_ids=[])
+    (free,) = continue_greedily(model, [[1, 2, 3]], new_tokens=50, stop_ids=[])
     assert len(free) == 5
-    stopped = continue_greedily(model, [1, 2, 3], new_tokens=50, stop_ids=[free[1]])
+    (stopped,) = continue_greedily(model, [[1, 2, 3]], new_tokens=50, stop_ids=[free[1]])
     assert stopped == free[: free.index(free[1]) + 1]
-    assert continue_greedily(model, list(range(8)), new_tokens=5, stop_ids=[]) == []
+    assert continue_greedily(model, [list(range(8)), [1]], new_tokens=5, stop_ids=[]) == [[], []]
+    assert continue_greedily(model, [], new_tokens=5, stop_ids=[]) == []
+
+
+def test_continuations_do_not_depend_on_the_batch(make_tiny_llama):
+    model = make_tiny_llama()
+    prompts = [[1, 2, 3], [9, 8, 7, 6, 5, 4, 3], [40]]
+    alone = [continue_greedily(model, [prompt], new_tokens=12, stop_ids=[])[0] for prompt in prompts]
+    assert continue_greedily(model, prompts, new_tokens=12, stop_ids=[]) == alone
+    stops = [alone[0][4]]
+    together = continue_greedily(model, prompts, new_tokens=12, stop_ids=stops)
+    assert together == [continue_greedily(model, [prompt], new_tokens=12, stop_ids=stops)[0] for prompt in prompts]
+    assert together[0] == alone[0][: alone[0].index(stops[0]) + 1]
 
 
 def test_help_lists_folders_and_settings():

@@ -234,7 +234,7 @@ def test_only_linear_layers_of_the_blocks_get_an_adapter(tiny_llama, target):
 
 
 def test_conversations_longer_than_the_models_positions_are_refused(model_folder, conversations, tmp_path):
-    with pytest.raises(ConfigError, match="fine_tune.max_tokens: 600; limit 512"):
+    with pytest.raises(ConfigError, match=r"fine_tune\.max_tokens: 600; limit 512"):
         run(model_folder, conversations, tmp_path / "out", CONFIG.model_copy(update={"max_tokens": 600}))
 
 
