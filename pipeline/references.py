@@ -127,7 +127,8 @@ def look_up(content: Any, path: str, subject: str) -> Any:
                 current = current[name]
         except (KeyError, IndexError, TypeError, StopIteration) as error:
             remedy = nearest_name(name, current) if isinstance(current, dict) and name else "Correct the path."
-            raise StepError(subject, f"no {index or name!r}", remedy=remedy) from error
+            missing = f"no {name!r}" if index is None else f"no element {index}"
+            raise StepError(subject, missing, remedy=remedy) from error
     return current
 
 

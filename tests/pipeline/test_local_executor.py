@@ -49,8 +49,10 @@ print(f"metrics: letters={len(text)}", flush=True)
 host = resources["current_host"]
 name = "result.txt" if len(resources["hosts"]) == 1 else f"result-{host}.txt"
 (output / name).write_text(text)
-(output / f"score-{host}.json").write_text(json.dumps({"scores": [{"letters": len(text), "share": len(text) / 100}]}))
-pathlib.Path(settings["log"]).open("a").write(f"{settings['name']} {began} {time.time()}\\n") if "log" in settings else 0
+score = {"letters": len(text), "share": len(text) / 100}
+(output / f"score-{host}.json").write_text(json.dumps({"scores": [score]}))
+if "log" in settings:
+    pathlib.Path(settings["log"]).open("a").write(f"{settings['name']} {began} {time.time()}\\n")
 """
 IMAGE = "000000000000.dkr.ecr.us-west-2.amazonaws.com/somebody@sha256:" + "1" * 64
 
@@ -107,7 +109,8 @@ def processing(name, inputs=None, cached=True, **settings):
             ],
             "ProcessingOutputConfig": {
                 "Outputs": [{"OutputName": "out", "S3Output": {
-                    "S3Uri": {"Std:Join": {"On": "/", "Values": ["s3://b/runs", {"Get": "Execution.PipelineExecutionId"}, name]}},
+                    "S3Uri": {"Std:Join": {"On": "/", "Values": [
+                        "s3://b", {"Get": "Execution.PipelineExecutionId"}, name]}},
                     "LocalPath": "/opt/ml/processing/output"}}]
             },
         },
@@ -145,15 +148,11 @@ def text_parameter(bench):
 @pytest.fixture(scope="module")
 def second_definition():
     """Brew, then Count, Weigh and Mature (a retried training job) side by side, Taste, Choose, Announce or PourAway."""
-    from pipeline.compile import default_boto_session, offline, quiet, unchecked_sdk_config
+    from pipeline.compile import offline_sdk
     from pipeline.config import load_config
 
-    config = load_config("laptop")
-    with offline(config.aws.region), quiet():
-        from pipeline.offline_session import OfflineSession
-
-        with unchecked_sdk_config(), default_boto_session() as boto_session:
-            return json.loads(build_second(OfflineSession(config, boto_session)).definition())
+    with offline_sdk(load_config("laptop")) as session:
+        return json.loads(build_second(session).definition())
 
 
 def build_second(session):
@@ -199,7 +198,8 @@ def build_second(session):
         target = Join("/", ["s3://somebody/runs", ExecutionVariables.PIPELINE_EXECUTION_ID, name])
         inputs = [
             ProcessingInput(input_name=key, s3_input=ProcessingS3Input(
-                s3_uri=uri, local_path=f"/opt/ml/processing/input/{key}", s3_data_type="S3Prefix", s3_input_mode="File"))
+                s3_uri=uri, local_path=f"/opt/ml/processing/input/{key}", s3_data_type="S3Prefix",
+                s3_input_mode="File"))
             for key, uri in sources.items()
         ]  # fmt: skip
         output = ProcessingOutput(output_name="out", s3_output=ProcessingS3Output(
@@ -218,7 +218,8 @@ def build_second(session):
         role=role, sagemaker_session=session, base_job_name="Mature", training_image=IMAGE,
         compute=Compute(instance_type="ml.m5.large", instance_count=1),
         output_data_config=OutputDataConfig(
-            s3_output_path=Join("/", ["s3://somebody/models", ExecutionVariables.PIPELINE_EXECUTION_ID]), compression_type="NONE"
+            s3_output_path=Join("/", ["s3://somebody/models", ExecutionVariables.PIPELINE_EXECUTION_ID]),
+            compression_type="NONE",
         ),
         checkpoint_config=CheckpointConfig(s3_uri="s3://somebody/checkpoints/mature"),
         hyperparameters={"killed_once": "yes"},
@@ -381,7 +382,8 @@ def test_a_truncated_sealed_file_reruns_its_step_and_says_why(bench):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda folder: (folder / "result.txt").write_text("hello_world"), "out/result.txt has other content than sealed"),
+        (lambda folder: (folder / "result.txt").write_text("hello_world"),
+         "out/result.txt has other content than sealed"),
         (lambda folder: (folder / "result.txt").unlink(), "out/result.txt is missing"),
         (lambda folder: (folder / "more.txt").write_text("x"), "out/more.txt was added after sealing"),
     ],
@@ -400,7 +402,8 @@ def test_without_cache_config_and_with_force_everything_runs(bench):
     definition["Steps"][0].pop("CacheConfig")
     bench.run(definition, parameters=text_parameter(bench))
 
-    assert bench.states(bench.run(definition, parameters=text_parameter(bench))) == {"First": "Succeeded", "Second": "Cached"}  # fmt: skip
+    again = bench.run(definition, parameters=text_parameter(bench))
+    assert bench.states(again) == {"First": "Succeeded", "Second": "Cached"}
     forced = bench.run(definition, parameters=text_parameter(bench), force=True)
     assert bench.states(forced) == {"First": "Succeeded", "Second": "Succeeded"}
     assert forced.steps["Second"].reason == "forced"
@@ -487,12 +490,8 @@ def test_a_missing_input_is_named(bench):
 def test_a_number_that_is_not_there_is_named(bench):
     definition = two_steps()
     condition = {"Type": "LessThan", "LeftValue": score_of("Second", "scores[0].leters"), "RightValue": 100}
-    gate = {
-        "Name": "Gate",
-        "Type": "Condition",
-        "Arguments": {"Conditions": [condition], "IfSteps": [], "ElseSteps": []},
-    }
-    definition["Steps"].append(gate)
+    gate = {"Conditions": [condition], "IfSteps": [], "ElseSteps": []}
+    definition["Steps"].append({"Name": "Gate", "Type": "Condition", "Arguments": gate})
     result = bench.run(definition, parameters=text_parameter(bench))
 
     assert result.failure == "Gate: score-algo-1.json: scores[0].leters: no 'leters'. Did you mean letters?"
@@ -507,8 +506,10 @@ def test_a_number_that_is_not_there_is_named(bench):
         ({"Name": "Serve", "Type": "Model", "Arguments": {}}, "Serve: a step of type Model; limit one of Processing"),
         ({"Name": "Train", "Type": "Training", "Arguments": {"OutputDataConfig": {"S3OutputPath": "s3://b/o"}}},
          "Train: OutputDataConfig.CompressionType GZIP; limit NONE."),
-        ({"Name": "Call", "Type": "Lambda", "Arguments": {}, "FunctionArn": "arn:f"}, "Call: arn:f has no local function."),
-        ({"Name": "Late", "Type": "Fail", "Arguments": {}, "DependsOn": ["Frist"]}, "Late: needs step Frist. Did you mean First?"),
+        ({"Name": "Call", "Type": "Lambda", "Arguments": {}, "FunctionArn": "arn:f"},
+         "Call: arn:f has no local function."),
+        ({"Name": "Late", "Type": "Fail", "Arguments": {}, "DependsOn": ["Frist"]},
+         "Late: needs step Frist. Did you mean First?"),
         ({"Name": "First", "Type": "Fail", "Arguments": {}}, "First: two steps of this name."),
     ],
     ids=["model step", "compressed", "function", "unknown step", "same name"],

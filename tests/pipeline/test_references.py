@@ -1,0 +1,171 @@
+"""References, parameters and conditions of compiled definitions."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.conditions import evaluate
+from pipeline.references import Scope, parameter_values, referenced_steps
+from pipeline.uri_folders import UriFolders
+from steps.contract import ConfigError, StepError
+
+
+@pytest.fixture
+def scope(tmp_path):
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps({"loss": {"train": 1.5}, "runs": [{"name": "a", "n": 3}], "odd.key": "x", "bad": 1e999}))
+    outputs = [
+        {"OutputName": "first", "S3Output": {"S3Uri": "s3://b/1"}},
+        {"OutputName": "out", "S3Output": {"S3Uri": "s3://b/2"}},
+    ]
+    return Scope(
+        parameters={"Name": "bakı", "Count": 3, "Limit": 0.5, "Flag": True},
+        execution={"PipelineExecutionId": "abc"},
+        steps={
+            "Make": {"ProcessingOutputConfig": {"Outputs": outputs}},
+            "Ask": {"OutputParameters": {"answer": "yes"}},
+        },
+        property_files={("Make", "Report"): file},
+        find_file=lambda uri: tmp_path / uri.rpartition("/")[2],
+    )
+
+
+def report(path):
+    return {"Std:JsonGet": {"PropertyFile": {"Get": "Steps.Make.PropertyFiles.Report"}, "Path": path}}
+
+
+@pytest.mark.parametrize(
+    ("reference", "value"),
+    [
+        ({"Get": "Parameters.Name"}, "bakı"),
+        ({"Get": "Execution.PipelineExecutionId"}, "abc"),
+        ({"Get": "Steps.Make.ProcessingOutputConfig.Outputs['out'].S3Output.S3Uri"}, "s3://b/2"),
+        ({"Get": "Steps.Make.ProcessingOutputConfig.Outputs[0].S3Output.S3Uri"}, "s3://b/1"),
+        ({"Get": "Steps.Ask.OutputParameters['answer']"}, "yes"),
+        ({"Std:Join": {"On": "/", "Values": ["s3://b", {"Get": "Execution.PipelineExecutionId"}, 3]}}, "s3://b/abc/3"),
+        ({"Std:Join": {"On": "", "Values": [{"Get": "Parameters.Limit"}, {"Get": "Parameters.Flag"}]}}, "0.5true"),
+        (report("loss.train"), 1.5),
+        (report("$.runs[0]['n']"), 3),
+        (report("['odd.key']"), "x"),
+        ({"Std:JsonGet": {"S3Uri": {"Std:Join": {"On": "/", "Values": ["s3://b", "report.json"]}},
+                          "Path": "runs[0].name"}}, "a"),
+        ({"a": [{"Get": "Parameters.Count"}, "x"], "Get": "no reference beside another key"},
+         {"a": [3, "x"], "Get": "no reference beside another key"}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_resolving(scope, reference, value):
+    assert scope.resolve(reference) == value
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ({"Get": "Parameters.Nam"}, "Parameters.Nam: stands for nothing that this run knows."),
+        ({"Get": "Steps.Make.ProcessingOutputConfig.Outputs['no'].S3Output"}, "no 'no'. Correct the path."),
+        (report("loss.tran"), "report.json: loss.tran: no 'tran'. Did you mean train?"),
+        (report("runs[1].n"), "report.json: runs[1].n: no element 1."),
+        (report("bad"), "report.json: bad: inf; limit a finite number."),
+    ],
+    ids=str,
+)
+def test_what_leads_nowhere_is_named(scope, reference, message):
+    with pytest.raises(StepError) as caught:
+        scope.resolve(reference)
+    assert message in str(caught.value)
+
+
+def test_steps_are_found_inside_every_kind_of_reference():
+    nested = {
+        "a": [{"Std:Join": {"On": "", "Values": [{"Get": "Steps.One.X"}, report("p")]}}],
+        "b": {"Get": "Parameters.Steps"},
+    }
+    assert referenced_steps(nested) == {"One", "Make"}
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+DECLARED = [
+    {"Name": "Uri", "Type": "String"},
+    {"Name": "Count", "Type": "Integer", "DefaultValue": 1},
+    {"Name": "Limit", "Type": "Float", "DefaultValue": 0.5},
+    {"Name": "Flag", "Type": "Boolean", "DefaultValue": False},
+    {"Name": "Kind", "Type": "String", "DefaultValue": "a", "EnumValues": ["a", "b"]},
+]
+
+
+def test_parameters_get_their_types_and_defaults():
+    given = {"Uri": "7", "Count": "2", "Limit": "1e-3", "Flag": "true"}
+    values = {"Uri": "7", "Count": 2, "Limit": 0.001, "Flag": True, "Kind": "a"}
+    assert parameter_values(DECLARED, given) == values
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "--param Uri: not given and without default. Add --param Uri=VALUE."),
+        ({"Uri": "x", "Limt": "1"}, "--param Limt: no such parameter. Did you mean Limit?"),
+        ({"Uri": "x", "Count": "1.5"}, "--param Count: 1.5; limit a whole number."),
+        ({"Uri": "x", "Limit": "nan"}, "--param Limit: nan; limit a finite number."),
+        ({"Uri": "x", "Flag": "yes"}, "--param Flag: yes; limit true or false."),
+        ({"Uri": "x", "Kind": "c"}, "--param Kind: c; limit one of a, b."),
+    ],
+    ids=str,
+)
+def test_wrong_parameters_are_refused(given, message):
+    with pytest.raises(ConfigError) as caught:
+        parameter_values(DECLARED, given)
+    assert str(caught.value).startswith(message)
+
+
+# --- conditions -------------------------------------------------------------------------------------------------------
+
+
+def comparison(kind, left, right):
+    return {"Type": kind, "LeftValue": left, "RightValue": right}
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "holds"),
+    [
+        ("Equals", 1.5, True), ("Equals", 1, False), ("GreaterThan", 1.5, False), ("GreaterThan", 1, True),
+        ("GreaterThanOrEqualTo", 1.5, True), ("GreaterThanOrEqualTo", 1.6, False), ("LessThan", 1.5, False),
+        ("LessThan", 2, True), ("LessThanOrEqualTo", 1.5, True), ("LessThanOrEqualTo", 1.4, False),
+    ],
+)  # fmt: skip
+def test_comparisons(scope, kind, right, holds):
+    assert evaluate(comparison(kind, report("loss.train"), right), scope).holds is holds
+
+
+def test_in_not_and_or(scope):
+    member = {"Type": "In", "QueryValue": {"Get": "Parameters.Name"}, "Values": ["gəncə", {"Get": "Parameters.Name"}]}
+    never = comparison("LessThan", report("loss.train"), {"Get": "Parameters.Limit"})
+    assert evaluate(member, scope).holds
+    assert not evaluate({"Type": "Not", "Condition": member}, scope).holds
+    either = evaluate({"Type": "Or", "Conditions": [never, member]}, scope)
+    assert either.holds
+    assert [leaf.holds for leaf in either.leaves()] == [False, True]
+    assert str(never_result := evaluate(never, scope)) == "loss.train 1.5000 < 0.5000 (Limit) FAILS"
+    assert (never_result.value, never_result.limit, never_result.limit_name) == (1.5, 0.5, "Limit")
+
+
+def test_a_number_and_a_text_are_not_compared(scope):
+    with pytest.raises(StepError, match="limit two values of one type"):
+        evaluate(comparison("Equals", report("loss.train"), "1.5"), scope)
+
+
+# --- URIs -------------------------------------------------------------------------------------------------------------
+
+
+def test_uris_stand_for_folders(tmp_path):
+    folders = UriFolders(tmp_path, {"s3://bucket/inputs/corpus/": tmp_path / "mine"})
+    folders.add("s3://bucket/runs/1/Make", tmp_path / "sealed")
+
+    assert folders.find("s3://bucket/inputs/corpus") == tmp_path / "mine"
+    assert folders.find("s3://bucket/inputs/corpus/a/b.txt") == tmp_path / "mine/a/b.txt"
+    assert folders.find("s3://bucket/inputs/corpus-2") == tmp_path / "s3/bucket/inputs/corpus-2"
+    assert folders.find("s3://bucket/runs/1/Make/evaluation.json") == tmp_path / "sealed/evaluation.json"
+    assert folders.find("file:///data/my%20text/ə") == Path("/data/my text/ə")
+    with pytest.raises(ConfigError, match="limit file:// or s3://"):
+        folders.find("https://example.com/x")

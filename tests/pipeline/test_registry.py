@@ -1,0 +1,130 @@
+"""The local model registry: numbered, append-only, independent of the runs."""
+
+import json
+
+import pytest
+
+from pipeline.registry import LocalRegistry
+from steps.contract import ConfigError, StepError
+
+
+@pytest.fixture
+def registry(tmp_path):
+    return LocalRegistry(tmp_path / "registry")
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "run" / "model"
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(b"weights")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "config.json").write_text("{}")
+    (folder / "manifest.json").write_text('{"seconds": 1}')
+    return folder
+
+
+def register(registry, model, group="texts", execution_id="e1", **metadata):
+    return registry.register(
+        group=group, model=model, metadata=metadata, metrics={"bits": 1.5}, request={"a": 1}, execution_id=execution_id
+    )
+
+
+def test_a_version_keeps_model_metrics_and_status(registry, model):
+    version, is_new = register(registry, model, recipe="r")
+
+    assert (version.version, version.status, is_new) == (1, "PendingManualApproval", True)
+    assert (version.metrics, version.metadata, version.request) == ({"bits": 1.5}, {"recipe": "r"}, {"a": 1})
+    assert (version.model_folder / "sub" / "config.json").read_text() == "{}"
+    assert version.model_bytes == 7 + 2 + 14
+    assert registry.show(1) == version
+
+
+def test_the_same_model_and_metadata_is_the_same_version(registry, model):
+    first, _ = register(registry, model, recipe="r", source="s3://b/runs/e1/x", id="run e1", **{"champion.bits": "2"})
+    # Seconds in the seal, the execution's id, a URI and what it was compared with make no other model.
+    (model / "manifest.json").write_text('{"seconds": 2}')
+    second, is_new = register(
+        registry, model, recipe="r", execution_id="e2", source="s3://b/runs/e2/x", id="run e2", **{"champion.bits": "1"}
+    )
+    assert (second, is_new) == (first, False)
+
+    assert register(registry, model, recipe="other")[0].version == 2
+    (model / "model.safetensors").write_bytes(b"Weights")
+    assert register(registry, model, recipe="r")[0].version == 3
+    assert register(registry, model, group="more", recipe="r")[0].version == 1
+
+
+def test_the_registered_model_survives_whatever_happens_to_the_run(registry, model):
+    version, _ = register(registry, model)
+    (model / "model.safetensors").write_bytes(b"cut")
+    (model / "sub" / "config.json").unlink()
+
+    assert (version.model_folder / "model.safetensors").read_bytes() == b"weights"
+    assert (version.model_folder / "sub" / "config.json").is_file()
+
+
+def test_approving_and_rejecting_add_to_the_history(registry, model):
+    register(registry, model)
+    assert registry.newest_approved("texts") is None
+    registry.approve(1, by="a person")
+    registry.approve(1)
+    assert registry.newest_approved("texts").version == 1
+    version = registry.reject(1, "invents facts")
+
+    assert [(entry.status, entry.comment) for entry in version.approvals] == [
+        ("PendingManualApproval", ""), ("Approved", ""), ("Rejected", "invents facts"),
+    ]  # fmt: skip
+    assert version.approvals[1].by == "a person"
+    assert registry.newest_approved("texts") is None
+    with pytest.raises(ConfigError, match="Say why"):
+        registry.reject(1, " ")
+
+
+def test_the_newest_approved_version_counts(registry, model):
+    for number in range(12):
+        (model / "model.safetensors").write_bytes(str(number).encode())
+        register(registry, model)
+    registry.approve(11)
+    registry.approve(2)
+
+    assert [version.version for version in registry.list_versions("texts")] == list(range(1, 13))
+    assert registry.newest_approved("texts").version == 11
+
+
+def test_a_status_may_be_set_at_registration_but_must_be_known(registry, model):
+    options = {"group": "texts", "model": model, "metadata": {}, "metrics": {}, "request": {}}
+    with pytest.raises(ConfigError, match=r"ModelApprovalStatus: Aproved. Did you mean Approved?"):
+        registry.register(status="Aproved", **options)
+    assert registry.register(status="Approved", **options)[0].status == "Approved"
+
+
+def test_unknown_versions_and_ambiguous_ones_are_named(registry, model):
+    with pytest.raises(ConfigError, match="version: 1; limit none is registered"):
+        registry.show(1)
+    register(registry, model)
+    register(registry, model, group="more")
+    with pytest.raises(ConfigError, match="version: 2; limit one of 1"):
+        registry.show(2)
+    with pytest.raises(ConfigError, match="limit one group of more, texts"):
+        registry.show(1)
+    assert registry.show(1, "more").group == "more"
+
+
+def test_a_missing_model_and_a_broken_record_are_named(registry, model, tmp_path):
+    with pytest.raises(StepError, match="does not exist"):
+        register(registry, tmp_path / "none")
+    assert registry.list_versions() == []
+    register(registry, model)
+    (registry.folder / "texts" / "1" / "version.json").write_text("{")
+    with pytest.raises(StepError, match="no model version"):
+        registry.list_versions()
+
+
+def test_half_made_versions_are_not_seen(registry, model):
+    register(registry, model)
+    unfinished = registry.folder / "texts" / ".new-1234"
+    (unfinished / "model").mkdir(parents=True)
+    (unfinished / "version.json").write_text(json.dumps({}))
+
+    assert [version.version for version in registry.list_versions()] == [1]
