@@ -48,8 +48,8 @@ def offline_sdk(config: PipelineConfig) -> Iterator[Any]:
     with offline(config.aws.region), quiet():
         from pipeline.offline_session import OfflineSession
 
-        with unchecked_sdk_config(), default_boto_session() as boto_session:
-            yield OfflineSession(config, boto_session)
+        with unchecked_sdk_config():
+            yield OfflineSession(config)
 
 
 @contextmanager
@@ -94,22 +94,6 @@ def unchecked_sdk_config() -> Iterator[None]:
         yield
     finally:
         SageMakerConfig.validate_sagemaker_config = checks
-
-
-@contextmanager
-def default_boto_session() -> Iterator[Any]:
-    """One boto3 session for every client that the SDK builds: the service models are read once, not per client.
-
-    A default session that a caller has set up is out of sight meanwhile.
-    """
-    import boto3
-
-    before = boto3.DEFAULT_SESSION
-    try:
-        boto3.DEFAULT_SESSION = boto3.Session()
-        yield boto3.DEFAULT_SESSION
-    finally:
-        boto3.DEFAULT_SESSION = before
 
 
 @contextmanager

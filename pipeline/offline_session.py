@@ -16,9 +16,11 @@ SDK_CONFIG = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": {"T
 class OfflineSession(PipelineSession):
     """Knows region, bucket and role from the configuration, where the SDK would ask the account for them."""
 
-    def __init__(self, config: PipelineConfig, boto_session: boto3.Session) -> None:
+    def __init__(self, config: PipelineConfig) -> None:
         self._role_arn = config.aws.role_arn
         self._bucket = config.aws.bucket
+        # A session of its own: a default session that a caller has set up is neither used nor changed.
+        boto_session = boto3.Session(region_name=config.aws.region)
         super().__init__(boto_session=boto_session, default_bucket=self._bucket, sagemaker_config=SDK_CONFIG)
 
     def default_bucket(self) -> str:

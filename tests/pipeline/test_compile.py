@@ -88,11 +88,10 @@ def test_every_preset_compiles_and_passes_the_lint(compiled_text, preset):
 
 def surroundings():
     """Everything outside of its own module that compiling touches for a while."""
-    import boto3
     from sagemaker.core.config.config_manager import SageMakerConfig
 
     checks = SageMakerConfig.__dict__["validate_sagemaker_config"]
-    return dict(os.environ), checks, boto3.DEFAULT_SESSION, logging.root.manager.disable, list(warnings.filters)
+    return dict(os.environ), checks, logging.root.manager.disable, list(warnings.filters)
 
 
 def test_surroundings_are_as_before(compiled_text):
