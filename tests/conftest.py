@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from steps.text.chat_template import (
     BOS_TOKEN,
@@ -19,6 +17,10 @@ from steps.text.chat_template import (
     START_HEADER_TOKEN,
 )
 
+# Tests that need no model shall not wait seconds for torch.
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
 TINY_TEXT = """Bakı Azərbaycanın paytaxtıdır və Xəzər dənizinin sahilində yerləşir. Şəhərin köhnə hissəsi İçərişəhərdir.
 Salam, internet paketimi necə dəyişə bilərəm? Mobil tətbiqi açın, Paketlər bölməsinə keçin və uyğun olanı seçin.
 Qış axşamları nənəm sobanın yanında oturub bizə nağıl danışardı; külək pəncərəni döyəcləyir, çay isə buxarlanırdı."""
@@ -27,6 +29,8 @@ Qış axşamları nənəm sobanın yanında oturub bizə nağıl danışardı; k
 @pytest.fixture(scope="session")
 def make_tiny_tokenizer() -> Callable[..., PreTrainedTokenizerFast]:
     """Builds a byte-level BPE tokenizer with six special tokens of Llama 3; a vocab_size of 262 has no merges."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
 
     def make(texts: Iterable[str] = (TINY_TEXT,), vocab_size: int = 320) -> PreTrainedTokenizerFast:
         tokenizer = Tokenizer(models.BPE())
@@ -65,6 +69,11 @@ def tiny_tokenizer(make_tiny_tokenizer) -> PreTrainedTokenizerFast:
 @pytest.fixture(scope="session")
 def make_tiny_llama() -> Callable[..., LlamaForCausalLM]:
     """Builds a Llama of two layers, the same weights for the same seed."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    # On tensors this small threads mostly wait for each other.
+    torch.set_num_threads(1)
 
     def make(vocab_size: int = 320, *, seed: int = 0, tied: bool = True, **settings) -> LlamaForCausalLM:
         torch.manual_seed(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -81,7 +82,11 @@ def merge_adapter(
     The difference is taken on `prompts` between base with adapter, as read from their folders, and the merged model
     as read back from `output`. Raises StepError beyond max_difference.
     """
-    adapted = PeftModel.from_pretrained(load_model(base, device=device), str(adapter), local_files_only=True).eval()
+    with warnings.catch_warnings():
+        # PEFT 0.21 still reads is_gradient_checkpointing, which transformers 5.24 renames.
+        warnings.simplefilter("ignore", FutureWarning)
+        adapted = PeftModel.from_pretrained(load_model(base, device=device), str(adapter), local_files_only=True)
+    adapted.eval()
     expected = [prompt_logits(adapted, prompt) for prompt in prompts]
     merged = adapted.merge_and_unload(safe_merge=True)
     merged.generation_config = GenerationConfig(
