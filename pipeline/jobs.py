@@ -160,28 +160,11 @@ class Jobs:
         The other arguments are those of `processing_step`.
         """
         job = self._job(name, step, inputs, None)
-        trainer = LaunchedTrainer(
-            role=self.config.aws.role_arn,
-            sagemaker_session=self.session,
-            base_job_name=name,
-            training_image=self.image_uri,
-            training_input_mode="File",
-            # No volume key: the instance type is a parameter, and those that train have local storage.
-            compute=Compute(
-                instance_type=instance_type,
-                instance_count=instance_count,
-                volume_size_in_gb=job.section.volume_gib,
-            ),
-            networking=Networking(**self._network()) if self._network() else None,
-            stopping_condition=StoppingCondition(max_runtime_in_seconds=job.section.max_runtime_seconds),
-            output_data_config=OutputDataConfig(
-                s3_output_path=self._run_output(output_folder, name),
-                compression_type="NONE",
-                kms_key_id=self.config.aws.kms_key_id,
-            ),
-            checkpoint_config=CheckpointConfig(s3_uri=self._checkpoint_uri(job), local_path=CHECKPOINT_FOLDER),
-            hyperparameters=dict(job.settings),
+        # No volume key: the instance type is a parameter, and those that train have local storage.
+        compute = Compute(
+            instance_type=instance_type, instance_count=instance_count, volume_size_in_gb=job.section.volume_gib
         )
+        trainer = self._trainer(job, compute, self._run_output(output_folder, name))
         trainer.with_metric_definitions([metric_definition(metric) for metric in metrics])
         events = self._run_output("runs", name, "tensorboard")
         trainer.with_tensorboard_output_config(
@@ -192,6 +175,23 @@ class Jobs:
             step_args=trainer.train(input_data_config=[channel(*source) for source in job.sources.items()]),
             cache_config=self._cache(),
             retry_policies=[*self.service_retries(), *self._job_retries()],
+        )
+
+    def _trainer(self, job: Job, compute: Compute, output_uri: PipelineVariable) -> LaunchedTrainer:
+        return LaunchedTrainer(
+            role=self.config.aws.role_arn,
+            sagemaker_session=self.session,
+            base_job_name=job.name,
+            training_image=self.image_uri,
+            training_input_mode="File",
+            compute=compute,
+            networking=Networking(**self._network()) if self._network() else None,
+            stopping_condition=StoppingCondition(max_runtime_in_seconds=job.section.max_runtime_seconds),
+            output_data_config=OutputDataConfig(
+                s3_output_path=output_uri, compression_type="NONE", kms_key_id=self.config.aws.kms_key_id
+            ),
+            checkpoint_config=CheckpointConfig(s3_uri=self._checkpoint_uri(job), local_path=CHECKPOINT_FOLDER),
+            hyperparameters=dict(job.settings),
         )
 
     def _job(

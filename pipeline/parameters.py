@@ -42,8 +42,7 @@ class Parameters:
         """The parameters of a configuration and their defaults."""
         data, compute, thresholds = config.data, config.compute, config.thresholds
         statuses = list(get_args(type(config).model_fields["model_approval_status"].annotation))
-        # A float parameter takes no integer, and a text in YAML such as 3 is one.
-        retention = None if data.source_corpus is None else float(thresholds.max_retention_loss or 0.0)
+        retention = None if data.source_corpus is None else thresholds.max_retention_loss
         return cls(
             corpus_uri=ParameterString("CorpusUri", input_uri(config, "corpus")),
             conversations_uri=ParameterString("ConversationsUri", input_uri(config, "conversations")),
@@ -58,8 +57,8 @@ class Parameters:
             model_approval_status=ParameterString(
                 "ModelApprovalStatus", config.model_approval_status, enum_values=statuses
             ),
-            max_bits_per_byte=ParameterFloat("MaxBitsPerByte", float(thresholds.max_bits_per_byte)),
-            min_improvement=ParameterFloat("MinImprovement", float(thresholds.min_improvement)),
+            max_bits_per_byte=ParameterFloat("MaxBitsPerByte", thresholds.max_bits_per_byte),
+            min_improvement=ParameterFloat("MinImprovement", thresholds.min_improvement),
             max_retention_loss=None if retention is None else ParameterFloat("MaxRetentionLoss", retention),
             continued_pretraining_instance_type=ParameterString(
                 "ContinuedPretrainingInstanceType", compute.continued_pretraining.instance_type
