@@ -72,7 +72,7 @@ def continued_pretraining(config: ContinuedPretrainingConfig, folders: StepFolde
     check_positions(model, blocks)
     liger = apply_liger(model, config.liger, processes.device)
     if config.activation_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     place_model(model, processes, config.precision)
 
     validation = BlockValidation(validation_blocks, tokenizer, config.max_validation_blocks, processes)

@@ -14,7 +14,9 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +95,8 @@ class CheckpointStore:
             folder.mkdir(parents=True, exist_ok=True)
         self.processes.gather(None)
         alone = self.processes.world_size == 1
-        dcp.save(state, storage_writer=FileSystemWriter(folder), no_dist=alone)
+        with _quiet_alone():
+            dcp.save(state, storage_writer=FileSystemWriter(folder), no_dist=alone)
         if self.processes.is_first:
             write_json(folder / PROGRESS_NAME, progress)
         # Each process describes what it wrote: another machine's files may not be here.
@@ -132,7 +135,17 @@ class CheckpointStore:
 
     def load(self, step: int, state: dict[str, torch.Tensor]) -> None:
         """Fills the tensors of `state` (see `training_state`) from the set of a step."""
-        dcp.load(state, storage_reader=FileSystemReader(self._set(step)), no_dist=self.processes.world_size == 1)
+        alone = self.processes.world_size == 1
+        with _quiet_alone():
+            dcp.load(state, storage_reader=FileSystemReader(self._set(step)), no_dist=alone)
+
+
+@contextmanager
+def _quiet_alone() -> Iterator[None]:
+    """torch warns that one process saves alone, which is meant here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+        yield
 
 
 def find_fault(folder: Path) -> str | None:

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.logging import disable_progress_bar
 
 from steps.contract import ConfigError, StepError
+
+# A step's log is read line by line, where a bar that redraws itself is noise.
+disable_progress_bar()
 
 
 def choose_device(setting: str) -> torch.device:

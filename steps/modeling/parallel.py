@@ -94,6 +94,11 @@ def place_model(model: PreTrainedModel, processes: Processes, precision: str) ->
     # it must see all of them before phase 1 freezes the backbone.
     with torch.no_grad():
         model(input_ids=torch.zeros((1, 2), dtype=torch.int64, device=processes.device), use_cache=False)
+    reshard(model)
+
+
+def reshard(model: PreTrainedModel) -> None:
+    """Makes every parameter a DTensor again: the root unit stays whole after a forward that no backward follows."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()

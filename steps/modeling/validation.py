@@ -15,7 +15,7 @@ import numpy
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from steps.modeling.parallel import Processes, compute_precision
+from steps.modeling.parallel import Processes, compute_precision, reshard
 from steps.text.packing import IGNORED_LABEL, PackedBlocks
 from steps.text.token_bytes import TokenBytes
 
@@ -56,6 +56,7 @@ class BlockValidation:
             sizes[[index >= self.count for index in wanted]] = 0
             nats += self._nats(model, batch, numpy.where(sizes > 0, labels, IGNORED_LABEL), precision)
             text_bytes += float(sizes.sum())
+        reshard(model)
         model.train(was_training)
         nats, text_bytes = self.processes.sum(nats, text_bytes)
         return nats / math.log(2) / text_bytes

@@ -238,7 +238,7 @@ def test_lower_precisions_come_close_to_float32(pretraining_inputs, precision):
 
 def test_recomputed_activations_give_the_same_losses(pretraining_inputs):
     model = load_model(pretraining_inputs.model)
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     _, _, recomputed = run(pretraining_inputs, make_config(), model=model)
     _, _, plain = run(pretraining_inputs, make_config())
     assert [line["loss"] for line in recomputed] == pytest.approx([line["loss"] for line in plain], abs=1e-6)
