@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import typer
 
 # typer carries a click of its own, whose errors it does not name; the one that it does name leads to their base.
-UsageProblem = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+UsageProblem: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 app = typer.Typer(
-    help="Adapt an open foundation model to a new language: one DAG for SageMaker Pipelines, run whole on a laptop first.",
+    help="Adapt an open foundation model to a new language: one DAG for SageMaker Pipelines, whole on a laptop too.",
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -61,7 +61,7 @@ class AwsSection(Section):
 
 
 class DataSection(Section):
-    """What a run reads: files or folders here, or s3:// prefixes. Null: the sample (laptop), a parameter (SageMaker)."""
+    """What a run reads: files or folders here, or s3:// prefixes. Null: the sample here, a parameter on AWS."""
 
     corpus: str | None = Field(
         None, description="text of the new language: .jsonl, .txt, .parquet, each also .gz or .zst"

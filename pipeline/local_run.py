@@ -19,10 +19,10 @@ from pipeline.code_archive import code_archive
 from pipeline.config import PipelineConfig, config_digest
 from pipeline.execution_record import RunResult
 from pipeline.local_executor import run_definition
+from pipeline.local_inputs import local_handler
 from pipeline.local_jobs import LocalImage
 from pipeline.progress import Progress
 from pipeline.registry import LocalRegistry
-from pipeline.resolve_inputs import resolve_locally
 from steps.contract import (
     EXIT_DONE,
     METRICS_LINE_PREFIX,
@@ -75,7 +75,7 @@ def run_locally(
         registry=LocalRegistry(registry_folder),
         default_image=local_image(),
         parameters=inputs | given,
-        functions={config.aws.resolve_inputs_function_arn: resolve_locally},
+        functions={config.aws.resolve_inputs_function_arn: local_handler},
         uris=uris,
         pipeline_name=config.aws.pipeline_name,
         force=force,
@@ -178,7 +178,7 @@ def definition_key(config: PipelineConfig) -> str:
     """sha256 over everything that a compiled definition depends on."""
     digest = hashlib.sha256(f"{config_digest(config)} {importlib.metadata.version('sagemaker')}".encode())
     for package in (pipeline, steps):
-        folder = Path(package.__file__).parent
+        folder = Path(package.__path__[0])
         for file in sorted(folder.rglob("*.py")):
             digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()

@@ -50,9 +50,8 @@ def fertility_line(result: RunResult) -> str:
     for folder in output_folders(result):
         if (folder / "fertility.json").is_file():
             report = FertilityReport.model_validate_json((folder / "fertility.json").read_bytes())
-            before = report.candidates[0].texts["heldout"].tokens_per_word
-            after = report.candidate(report.chosen).texts["heldout"].tokens_per_word
-            return f"fertility:      {before:.2f} -> {after:.2f} tokens a word ({report.chosen})"
+            change = report.tokens_per_word
+            return f"fertility:      {change.base:.2f} -> {change.chosen:.2f} tokens a word ({report.chosen})"
     return ""
 
 

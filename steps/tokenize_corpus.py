@@ -19,7 +19,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from steps.configs.tokenize_corpus import TokenizeCorpusConfig
-from steps.contract import Folder, StepFolders, report, run_step
+from steps.contract import Folder, StepError, StepFolders, report, run_step
 from steps.text.bbpe import load_fast_tokenizer, tokenizer_digest
 from steps.text.chat_template import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN
 from steps.text.corpus import iterate_shard, read_summary
@@ -35,9 +35,9 @@ def tokenize_corpus(config: TokenizeCorpusConfig, folders: StepFolders) -> dict[
     tokenizer_folder = folders["tokenizer"] / "tokenizer"
     tokenizer = load_fast_tokenizer(tokenizer_folder)
     vocabulary = Vocabulary(
-        bos_token_id=tokenizer.token_to_id(BOS_TOKEN),
-        eos_token_id=tokenizer.token_to_id(EOS_TOKEN),
-        pad_token_id=tokenizer.token_to_id(PAD_TOKEN),
+        bos_token_id=token_id(tokenizer, BOS_TOKEN),
+        eos_token_id=token_id(tokenizer, EOS_TOKEN),
+        pad_token_id=token_id(tokenizer, PAD_TOKEN),
         size=tokenizer.get_vocab_size(with_added_tokens=True),
         tokenizer_sha256=tokenizer_digest(tokenizer_folder),
     )
@@ -58,6 +58,14 @@ def tokenize_corpus(config: TokenizeCorpusConfig, folders: StepFolders) -> dict[
         "validation_blocks": sum(part.blocks for part in parts["validation"]),
         "useful_share": tokens / (blocks * config.block_tokens) if blocks else 0.0,
     }
+
+
+def token_id(tokenizer: Tokenizer, token: str) -> int:
+    """The id of a special token. Raises StepError where the tokenizer lacks it."""
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        raise StepError("tokenizer", f"no token {token}", remedy="Run TrainTokenizer again.")
+    return found
 
 
 def encode_shard(shard: Path, tokenizer: Tokenizer) -> Iterator[tuple[list[int], int]]:

@@ -30,7 +30,7 @@ from steps.contract import (
     warn,
     write_json,
 )
-from steps.schemas.fertility import FertilityCandidate, FertilityReport, TextFertility
+from steps.schemas.fertility import FertilityCandidate, FertilityChange, FertilityReport, TextFertility
 from steps.text.bbpe import VOCABULARY_MULTIPLE, load_fast_tokenizer, shrink, train_bbpe
 from steps.text.chat_template import BOS_TOKEN, CHAT_TEMPLATE, EOS_TOKEN, PAD_TOKEN
 from steps.text.corpus import hash_share, iterate_split, read_split, read_summary, text_sha256
@@ -55,14 +55,17 @@ def train_tokenizer(config: TrainTokenizerConfig, folders: StepFolders) -> dict[
         candidates.append(measure(name, "bbpe", tokenizer, texts, train_seconds))
 
     chosen, reason = choose(candidates, config)
-    fertility = FertilityReport(candidates=candidates, chosen=chosen, reason=reason)
+    by_name = {candidate.name: candidate for candidate in candidates}
+    change = FertilityChange(
+        base=by_name["base"].texts["heldout"].tokens_per_word, chosen=by_name[chosen].texts["heldout"].tokens_per_word
+    )
+    fertility = FertilityReport(candidates=candidates, chosen=chosen, reason=reason, tokens_per_word=change)
     write_json(folders.output / "fertility.json", fertility.model_dump(mode="json"))
     write_tokenizer_folder(tokenizers[chosen], folders.output / "tokenizer", context_tokens(folders["base_model"]))
-    after = fertility.candidate(chosen)
     return {
-        "tokens_per_word_base": candidates[0].texts["heldout"].tokens_per_word,
-        "tokens_per_word": after.texts["heldout"].tokens_per_word,
-        "vocabulary_size": after.vocab_size,
+        "tokens_per_word_base": change.base,
+        "tokens_per_word": change.chosen,
+        "vocabulary_size": by_name[chosen].vocab_size,
         "chosen": chosen,
     }
 
@@ -119,7 +122,7 @@ def measure(
         name=name,
         kind=kind,
         vocab_size=tokenizer.get_vocab_size(with_added_tokens=True),
-        texts=measured,  # type: ignore[arg-type]
+        texts=measured,
         train_seconds=round(train_seconds, 3),
         peak_memory_bytes=peak_memory_bytes(),
     )

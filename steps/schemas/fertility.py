@@ -32,6 +32,15 @@ class FertilityCandidate(BaseModel):
     peak_memory_bytes: int = Field(ge=0, description="peak resident memory of the process after this candidate")
 
 
+class FertilityChange(BaseModel):
+    """Tokens a word on the held-out text, at a path that does not depend on which candidate was chosen."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    base: float = Field(gt=0)
+    chosen: float = Field(gt=0)
+
+
 class FertilityReport(BaseModel):
     """The whole file; the base tokenizer is the first candidate."""
 
@@ -40,8 +49,5 @@ class FertilityReport(BaseModel):
     candidates: list[FertilityCandidate]
     chosen: str
     reason: str
+    tokens_per_word: FertilityChange
     words_counted: Literal["whitespace"] = "whitespace"
-
-    def candidate(self, name: str) -> FertilityCandidate:
-        """The candidate of that name. Raises KeyError."""
-        return {candidate.name: candidate for candidate in self.candidates}[name]

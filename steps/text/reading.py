@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import pyarrow
 import pyarrow.parquet
@@ -76,13 +75,13 @@ def read_records(path: Path, text_field: str) -> Iterator[Record]:
             raise StepError(file.name, value, remedy="Give a whole, undamaged file.") from error
 
 
-def open_bytes(file: Path) -> BinaryIO:
+def open_bytes(file: Path) -> io.BufferedIOBase:
     """The file's content, decompressed by its name."""
     _, compression = file_kind(file)
     if compression == ".gz":
-        return gzip.open(file, "rb")  # type: ignore[return-value]
+        return gzip.open(file, "rb")
     if compression == ".zst":
-        return io.BufferedReader(_WholeZstd(file))  # type: ignore[arg-type]
+        return io.BufferedReader(_WholeZstd(file))
     return file.open("rb")
 
 

@@ -313,7 +313,8 @@ def test_json_paths_exist_in_the_schemas_of_their_files(definition):
     text = {"tokens_per_word": 2.0, "ci95": (1.9, 2.1), "bytes_per_token": 3.0, "one_token_words": 0.5}
     candidate = {"name": "base", "kind": "base", "vocab_size": 300, "train_seconds": 0.0, "peak_memory_bytes": 0}
     candidate["texts"] = {"heldout": {**text, "round_trip_errors": 0}}
-    fertility = FertilityReport.model_validate({"candidates": [candidate], "chosen": "base", "reason": "only one"})
+    chosen = {"chosen": "base", "reason": "only one", "tokens_per_word": {"base": 2.0, "chosen": 2.0}}
+    fertility = FertilityReport.model_validate({"candidates": [candidate], **chosen})
     files = {"Evaluation": evaluation.model_dump(mode="json"), "Fertility": fertility.model_dump(mode="json")}
     compiled = definition("laptop", *RETENTION)
     paths = [reference["Std:JsonGet"] for reference in walk_references(compiled["Steps"]) if "Std:JsonGet" in reference]

@@ -1,0 +1,190 @@
+"""The whole DAG on a preset of seconds, through the command line: run, cached, changed, closed, damaged, approved."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from steps.contract import EXIT_DONE, EXIT_GATE_CLOSED, read_seal
+from steps.modeling.loading import load_tokenizer, save_model
+from steps.schemas.evaluation import Evaluation
+from steps.text.bbpe import train_bbpe
+from steps.text.chat_template import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN
+from steps.train_tokenizer import write_tokenizer_folder
+
+ROOT = Path(__file__).parents[1]
+SAMPLE = ROOT / "steps" / "sample_data"
+JOB_STEPS = [
+    "PrepareCorpus", "TrainTokenizer", "TokenizeCorpus", "AdaptVocabulary", "ContinuedPretraining", "FineTune",
+    "Evaluate",
+]  # fmt: skip
+
+
+class Workplace:
+    """A folder of a user's own: data, runs, registry; `langadapt` is run in it as a process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def langadapt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+        command = [sys.executable, "-m", "pipeline", *arguments]
+        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=600)
+
+    def run(self, *more: str) -> subprocess.CompletedProcess[str]:
+        names = {"corpus": "corpus.jsonl", "conversations": "conversations.jsonl", "base_model": "base"}
+        settings = [part for name, path in names.items() for part in ("--set", f"data.{name}={self.folder / path}")]
+        return self.langadapt("run", "--config", str(ROOT / "tests" / "presets" / "seconds.yaml"), *settings, *more)
+
+    def states(self) -> dict[str, str]:
+        execution = json.loads((self.folder / "runs" / "seconds" / "execution.json").read_text())
+        return {name: step["state"] for name, step in execution["steps"].items()}
+
+    def output(self, step: str) -> Path:
+        execution = json.loads((self.folder / "runs" / "seconds" / "execution.json").read_text())
+        (folder,) = execution["steps"][step]["outputs"].values()
+        return Path(folder)
+
+    def versions(self) -> list[dict]:
+        return json.loads(self.langadapt("models", "list", "--json").stdout)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, make_tiny_llama) -> Workplace:
+    """Data, and one finished run."""
+    folder = tmp_path_factory.mktemp("workplace")
+    for name in ("corpus.jsonl", "conversations.jsonl"):
+        shutil.copy(SAMPLE / name, folder / name)
+    tokenizer = train_bbpe(["The base model of this test speaks English and knows nothing else."] * 5, 576, 2)
+    write_tokenizer_folder(tokenizer, folder / "base", 512)
+    names = {"bos_token_id": BOS_TOKEN, "eos_token_id": EOS_TOKEN, "pad_token_id": PAD_TOKEN}
+    ids = {name: tokenizer.token_to_id(token) for name, token in names.items()}
+    save_model(make_tiny_llama(576, **ids), load_tokenizer(folder / "base"), folder / "base")
+    workplace = Workplace(folder)
+    finished = workplace.run()
+    assert finished.returncode == EXIT_DONE, finished.stderr
+    (folder / "summary.txt").write_text(finished.stdout)
+    return workplace
+
+
+def test_every_step_did_its_work(place: Workplace) -> None:
+    states = place.states()
+    assert [states[name] for name in ("ResolveInputs", *JOB_STEPS, "QualityGate", "RegisterModel")] == [
+        "Succeeded"
+    ] * 10
+    assert states["GateClosed"] == "Skipped"
+    for step in JOB_STEPS:
+        manifest = read_seal(place.output(step))
+        assert manifest.code_sha256 is not None
+        assert manifest.metrics
+
+
+def test_the_summary_ends_with_its_five_lines(place: Workplace) -> None:
+    lines = (place.folder / "summary.txt").read_text().splitlines()[-5:]
+    beginnings = ["fertility:", "bits per byte:", "gate open:", "model version:", "run folder:"]
+    assert [line.startswith(beginning) for line, beginning in zip(lines, beginnings, strict=True)] == [True] * 5
+    assert "langadapt models approve 1" in lines[3]
+
+
+def test_the_evaluation_holds_measured_numbers(place: Workplace) -> None:
+    evaluation = Evaluation.model_validate_json((place.output("Evaluate") / "evaluation.json").read_bytes())
+    bits = evaluation.bits_per_byte
+    assert bits.improvement == pytest.approx(bits.base - bits.candidate)
+    assert bits.candidate != bits.pretrained != bits.base
+    assert len(evaluation.samples) == 5
+    assert not evaluation.champion.present
+
+
+def test_transformers_loads_the_registered_model(place: Workplace) -> None:
+    (version,) = place.versions()
+    assert version["status"] == "PendingManualApproval"
+    model = AutoModelForCausalLM.from_pretrained(place.folder / version["model_folder"])
+    tokenizer = AutoTokenizer.from_pretrained(place.folder / version["model_folder"])
+    assert model.config.vocab_size == len(tokenizer)
+    assert tokenizer.chat_template
+
+
+def test_the_same_again_is_cached_and_registers_nothing(place: Workplace) -> None:
+    again = place.run()
+    assert again.returncode == EXIT_DONE, again.stderr
+    assert {place.states()[name] for name in JOB_STEPS} == {"Cached"}
+    assert len(place.versions()) == 1
+
+
+def test_a_fine_tuning_setting_reruns_what_follows_alone(place: Workplace) -> None:
+    assert place.run("--set", "fine_tune.learning_rate=0.001").returncode == EXIT_DONE
+    states = place.states()
+    assert [states[name] for name in JOB_STEPS] == ["Cached"] * 5 + ["Succeeded"] * 2
+    assert len(place.versions()) == 2
+
+
+def test_a_closed_gate_exits_2_names_every_condition_and_registers_nothing(place: Workplace) -> None:
+    before = len(place.versions())
+    closed = place.run("--param", "MaxBitsPerByte=0.05")
+    assert closed.returncode == EXIT_GATE_CLOSED
+    for words in ("0.05", "bits_per_byte.candidate", "bits_per_byte.improvement", "-20"):
+        assert words in closed.stdout
+    assert place.states()["GateClosed"] == "Failed"
+    assert len(place.versions()) == before
+
+
+def test_a_truncated_file_reruns_its_step_and_says_why(place: Workplace) -> None:
+    victim = place.output("TrainTokenizer") / "tokenizer" / "tokenizer.json"
+    content = victim.read_bytes()
+    victim.write_bytes(content[:100])
+    again = place.run()
+    assert again.returncode == EXIT_DONE, again.stderr
+    assert "tokenizer.json" in again.stderr
+    assert place.states()["TrainTokenizer"] == "Succeeded"
+    assert place.states()["PrepareCorpus"] == "Cached"
+    assert (place.output("TrainTokenizer") / "tokenizer" / "tokenizer.json").read_bytes() == content
+
+
+def test_approving_makes_a_champion(place: Workplace) -> None:
+    assert place.langadapt("models", "approve", "1", "--comment", "read the samples").returncode == EXIT_DONE
+    assert place.langadapt("models", "approve", "1").returncode == EXIT_DONE
+    shown = json.loads(place.langadapt("models", "show", "1", "--json").stdout)
+    assert [approval["status"] for approval in shown["approvals"]] == ["PendingManualApproval", "Approved"]
+    # The model is its own champion: no better and no worse, so the gate stays open.
+    again = place.run()
+    assert again.returncode == EXIT_DONE, again.stdout + again.stderr
+    evaluation = Evaluation.model_validate_json((place.output("Evaluate") / "evaluation.json").read_bytes())
+    assert evaluation.champion.present
+    assert evaluation.champion.improvement == 0
+    assert len([version for version in place.versions() if version["version"] == 1]) == 1
+
+
+def test_one_byte_of_the_corpus_reruns_everything(place: Workplace) -> None:
+    corpus = place.folder / "corpus.jsonl"
+    corpus.write_bytes(corpus.read_bytes().replace("Qardaşım".encode(), "Bacımın".encode(), 1))
+    assert place.run().returncode == EXIT_DONE
+    assert {place.states()[name] for name in JOB_STEPS} == {"Succeeded"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--param", "MaxBitPerByte=1"], "Did you mean MaxBitsPerByte"),
+        (["--param", "MaxBitsPerByte=low"], "MaxBitsPerByte"),
+        (["--set", "fine_tune.epoch=1"], "Did you mean epochs?"),
+        (["--set", "data.corpus=/no/such/folder"], "data.corpus: /no/such/folder does not exist"),
+        (["--preset", "laptop"], "limit one of --preset and --config"),
+    ],
+)
+def test_misuse_is_one_line_and_exit_1(place: Workplace, arguments: list[str], words: str) -> None:
+    misused = place.run(*arguments)
+    assert misused.returncode == 1
+    assert misused.stderr.startswith("error: ")
+    assert words in misused.stderr
+    assert misused.stderr.count("\n") == 1
+
+
+def test_errors_as_json(place: Workplace) -> None:
+    misused = place.run("--param", "MaxBitPerByte=1", "--json")
+    assert misused.returncode == 1
+    assert "MaxBitsPerByte" in json.loads(misused.stdout)["error"]["line"]
