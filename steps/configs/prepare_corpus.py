@@ -21,7 +21,10 @@ class PrepareCorpusConfig(StepConfig):
     repair_homoglyphs: bool = Field(True, description="map Cyrillic look-alikes inside Latin words to Latin letters")
     near_duplicate_similarity: float = Field(
         # Below 0.7 the bands of the search no longer find nearly every pair.
-        0.8, ge=0.7, le=1, description="Jaccard similarity of word shingles from which two documents are near-duplicates"
+        0.8,
+        ge=0.7,
+        le=1,
+        description="Jaccard similarity of word shingles from which two documents are near-duplicates",
     )
     near_duplicate_shingle_words: int = Field(5, ge=1, le=20, description="words in one shingle")
     max_bad_line_share: float = Field(
