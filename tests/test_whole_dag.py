@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from pipeline.local_run import STEP_MODULES
 from steps.contract import EXIT_DONE, EXIT_GATE_CLOSED, read_seal
 from steps.modeling.loading import load_tokenizer, save_model
 from steps.schemas.evaluation import Evaluation
@@ -188,3 +191,49 @@ def test_errors_as_json(place: Workplace) -> None:
     misused = place.run("--param", "MaxBitPerByte=1", "--json")
     assert misused.returncode == 1
     assert "MaxBitsPerByte" in json.loads(misused.stdout)["error"]["line"]
+
+
+def readme_commands() -> list[str]:
+    """Every langadapt and python -m command that the README shows, in its order."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    found = re.findall(
+        r"^    ((?:langadapt|python -m) .+)$|`((?:langadapt|python -m) [^`]+)`", text, flags=re.MULTILINE
+    )
+    return list(dict.fromkeys((block or inline).split("  #")[0].strip() for block, inline in found))
+
+
+README_WORDS = {
+    "data.corpus=DIR": "data.corpus={folder}/corpus.jsonl",
+    "data.conversations=FILE": "data.conversations={folder}/conversations.jsonl",
+    "data.base_model=DIR": "data.base_model={folder}/base",
+}
+
+
+@pytest.mark.parametrize("command", readme_commands())
+def test_the_commands_of_the_readme(place: Workplace, command: str) -> None:
+    words = [README_WORDS.get(word, word).format(folder=place.folder) for word in shlex.split(command)]
+    if words[:2] == ["python", "-m"]:
+        for step in STEP_MODULES:
+            module = words[2].replace("<step>", step).replace("<name>", step)
+            shown = subprocess.run(
+                [sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=120
+            )
+            assert shown.returncode == EXIT_DONE, shown.stderr
+            assert "--output" in shown.stdout
+        return
+    words = words[1:]
+    if words == ["run"] or words[:2] == ["run", "--set"]:
+        words += ["--config", str(ROOT / "tests" / "presets" / "seconds.yaml")]
+    if words[0] == "sample":
+        pytest.skip("makes the sample's base model, about a minute: run by `make verify`")
+    shown = place.langadapt(*words)
+    assert shown.returncode == EXIT_DONE, shown.stderr
+    assert shown.stdout
+
+
+def test_the_make_commands_of_the_readme_exist() -> None:
+    targets = re.findall(r"make ([a-z]+)", (ROOT / "README.md").read_text("utf-8"))
+    assert {"run", "test", "verify", "results"} <= set(targets)
+    for target in sorted(set(targets)):
+        shown = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert shown.returncode == 0, shown.stderr
