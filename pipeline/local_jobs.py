@@ -28,7 +28,8 @@ from pipeline.run_lock import record_processes, recorded_processes
 from pipeline.uri_folders import UriFolders
 from steps.contract import METRICS_LINE_PREFIX, ConfigError, StepError
 
-STOP_GRACE_SECONDS = 30
+# Longer than the 30 s that torchrun gives its workers.
+STOP_GRACE_SECONDS = 45
 POLL_SECONDS = 0.05
 # Begins the first line of each attempt in a log.
 ATTEMPT_PREFIX = "--- "
@@ -87,14 +88,19 @@ class Job:
             self._write_configuration(host)
 
     def _end_leftovers(self) -> None:
-        """Ends processes of a killed run that still write to this job's folders: there is one writer at a time."""
-        for number in (leftovers := recorded_processes(self.folder / "processes.json")):
-            os.killpg(number, signal.SIGKILL)
-        deadline = time.monotonic() + STOP_GRACE_SECONDS
-        while leftovers and recorded_processes(self.folder / "processes.json"):
-            if time.monotonic() > deadline:
-                raise StepError(self.spec.step, f"process {leftovers[0]} of an earlier run goes on", remedy="End it.")
-            time.sleep(POLL_SECONDS)
+        """Ends processes of a killed run that still write to this job's folders: there is one writer at a time.
+
+        SIGTERM first: torchrun's workers have sessions of their own, and only torchrun can end them.
+        """
+        record = self.folder / "processes.json"
+        for number, send in ((signal.SIGTERM, os.kill), (signal.SIGKILL, os.killpg)):
+            for process_id in recorded_processes(record):
+                send(process_id, number)
+            deadline = time.monotonic() + STOP_GRACE_SECONDS
+            while (leftovers := recorded_processes(record)) and time.monotonic() < deadline:
+                time.sleep(POLL_SECONDS)
+        if leftovers:
+            raise StepError(self.spec.step, f"process {leftovers[0]} of an earlier run goes on", remedy="End it.")
 
     def _link_input(self, host: str, entry: JobInput) -> None:
         source, target = self._uris.find(entry.uri), self.place(host, entry.local_path)
@@ -134,7 +140,7 @@ class Job:
         """Runs the processes of all instances and waits.
 
         Returns 0, or the exit code of the first that failed, negative for the signal that killed it. `stop` ends
-        them with SIGTERM, and after 30 s with SIGKILL.
+        them with SIGTERM, and after 45 s with SIGKILL.
         """
         port = _free_port()
         processes: list[subprocess.Popen[bytes]] = []
