@@ -10,9 +10,8 @@ import sys
 from collections.abc import Mapping
 from typing import Protocol, TextIO
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from pipeline.execution_record import CACHED, EXECUTING, FAILED, NOT_RUN, SUCCEEDED, WAITING, StepRecord
@@ -83,13 +82,13 @@ class LiveLines:
 
     def start(self, steps: Mapping[str, StepRecord]) -> None:
         self._steps = steps
-        self._live = Live(self._table(), console=self._console, auto_refresh=False, redirect_stdout=False,
+        self._live = Live(self._lines(), console=self._console, auto_refresh=False, redirect_stdout=False,
                           redirect_stderr=False)  # fmt: skip
         self._live.start()
 
     def refresh(self) -> None:
         if self._live is not None:
-            self._live.update(self._table(), refresh=True)
+            self._live.update(self._lines(), refresh=True)
 
     def line(self, text: str) -> None:
         self._console.print(Text(text))
@@ -100,17 +99,17 @@ class LiveLines:
             self._live.stop()
             self._live = None
 
-    def _table(self) -> Table:
-        table = Table.grid(padding=(0, 2))
-        table.add_column(no_wrap=True)
-        table.add_column(no_wrap=True)
-        table.add_column(no_wrap=True, justify="right")
-        table.add_column(no_wrap=True, overflow="ellipsis")
+    def _lines(self) -> Group:
+        width = max((len(name) for name in self._steps), default=0)
+        lines = []
         for name, step in self._steps.items():
             seconds = "" if step.state == WAITING else f"{step.elapsed():.1f} s"
             detail = step.error if step.state == FAILED else step.metric or step.reason
-            table.add_row(name, Text(step.state, style=STYLES.get(step.state, "dim")), seconds, Text(detail))
-        return table
+            # One line a step: what does not fit is cut.
+            line = Text(f"{name:<{width}}  ", no_wrap=True, overflow="ellipsis")
+            line.append(f"{step.state:<9}", style=STYLES.get(step.state, "dim"))
+            lines.append(line.append(f" {seconds:>10}  {detail}"))
+        return Group(*lines)
 
 
 def progress_for(stream: TextIO | None = None) -> Progress:
