@@ -53,6 +53,8 @@ EXECUTION_ID_CHARACTERS = 12
 # Fixed, as the number of threads changes the last bits of sums; each can be set by `environment`.
 JOB_ENVIRONMENT = {
     "OMP_NUM_THREADS": "2",
+    # A waiting thread soon gives its core away: steps run side by side, and the machine may be busy with other work.
+    "GOMP_SPINCOUNT": "10000",
     "RAYON_NUM_THREADS": "2",
     "TOKENIZERS_PARALLELISM": "true",
     "HF_HUB_OFFLINE": "1",

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import steps
 from pipeline.code_archive import code_archive
 from pipeline.config import PipelineConfig, config_digest
 from pipeline.execution_record import RunResult
-from pipeline.local_executor import run_definition
+from pipeline.local_executor import JOB_ENVIRONMENT, run_definition
 from pipeline.local_inputs import local_handler
 from pipeline.local_jobs import LocalImage
 from pipeline.progress import Progress
@@ -132,21 +133,22 @@ def sample_folder(say=print, folder: Path | None = None) -> Path:
     command = [sys.executable, "-m", "steps.make_sample"]
     if folder is not None:
         command.append(f"--folder={folder.resolve()}")
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=package_path())
-    assert process.stdout is not None
-    assert process.stderr is not None
     last = ""
-    for line in process.stdout:
-        last = line.rstrip("\n")
-        if last.startswith("Making"):
-            say(last)
-        elif last.startswith(METRICS_LINE_PREFIX) and sys.stderr.isatty():
-            print(f"\r{last.removeprefix(METRICS_LINE_PREFIX)}  ", end="", file=sys.stderr, flush=True)
-    errors = process.stderr.read()
-    if process.wait() != EXIT_DONE:
-        lines = [line for line in errors.splitlines() if line.strip()]
-        message = lines[-1].removeprefix("error: ") if lines else "no message"
-        raise StepError("sample", message, remedy="Look at the line above, or give data.base_model.")
+    environment = JOB_ENVIRONMENT | package_path()
+    # Errors go to a file: a pipe that nobody reads while the other is read can fill up and block.
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
+        assert process.stdout is not None
+        for line in process.stdout:
+            last = line.rstrip("\n")
+            if last.startswith("Making"):
+                say(last)
+            elif last.startswith(METRICS_LINE_PREFIX) and sys.stderr.isatty():
+                print(f"\r{last.removeprefix(METRICS_LINE_PREFIX)}  ", end="", file=sys.stderr, flush=True)
+        if process.wait() != EXIT_DONE:
+            errors.seek(0)
+            lines = [line for line in errors.read().splitlines() if line.strip()] or ["no message"]
+            raise StepError("sample", lines[-1].removeprefix("error: "), remedy="Give data.base_model, or try again.")
     return Path(last)
 
 
