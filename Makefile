@@ -28,7 +28,7 @@ verify: $(DEV_STAMP)  ## the longer proofs: claim, number, limit
 	$(BIN)/python -m pytest -q -s -m verify
 
 results: $(DEV_STAMP)  ## measures, writes results.json and the README's tables
-	$(BIN)/python -m tests.results.make_results
+	$(BIN)/python tests/make_results.py
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \

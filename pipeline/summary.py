@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from pipeline.conditions import ConditionResult
 from pipeline.execution_record import RunResult
 from pipeline.local_run import DEFAULT_REGISTRY
 from steps.schemas.evaluation import Evaluation
@@ -71,7 +73,21 @@ def gate_line(result: RunResult) -> str:
     """Every condition of the gate with its value and limit, those that failed marked."""
     gate = next(iter(result.gates.values()))
     label = "gate open:" if gate.open else "gate closed:"
-    return f"{label:<16}{'; '.join(str(condition) for condition in gate.conditions)}"
+    return f"{label:<16}{'; '.join(condition_text(condition) for condition in gate.conditions)}"
+
+
+def condition_text(condition: ConditionResult) -> str:
+    """`name value operator limit`, marked where it failed; of alternatives, those that hold, or all where none does."""
+    if condition.operator == "or":
+        holding = [part for part in condition.parts if part.holds] or list(condition.parts)
+        return " or ".join(condition_text(part) for part in holding)
+    if condition.parts:
+        return str(condition)
+    value, limit = (
+        f"{side:.4f}" if isinstance(side, float) else str(side) for side in (condition.value, condition.limit)
+    )
+    name = re.sub(r"^.*\['(.+)'\]$", r"\1", condition.name)
+    return f"{name} {value} {condition.operator} {limit}{'' if condition.holds else ' FAILED'}"
 
 
 def output_folders(result: RunResult) -> list[Path]:

@@ -1,0 +1,224 @@
+"""`make results`: measures what the README states, writes docs/results.json, and renders the README's figures from it.
+
+    python tests/make_results.py            measure everything, write both
+    python tests/make_results.py --render   render the README from the docs/results.json that is there
+
+Each entry keeps its command, the commit and the machine. The real text is read from LANGADAPT_REAL_TEXT (a folder with
+az_laws.jsonl, az_qa.jsonl and az_heldout_wiki.jsonl); without it that entry stays as it was measured last.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from steps.contract import library_versions, read_seal, write_atomically, write_json  # noqa: E402
+
+RESULTS = ROOT / "docs" / "results.json"
+README = ROOT / "README.md"
+REAL_TEXT = Path(os.environ.get("LANGADAPT_REAL_TEXT", ROOT.parent / "shared" / "data"))
+JOB_STEPS = (
+    "PrepareCorpus", "TrainTokenizer", "TokenizeCorpus", "AdaptVocabulary", "ContinuedPretraining", "FineTune",
+    "Evaluate",
+)  # fmt: skip
+
+
+def langadapt(folder: Path, *arguments: str, cache: Path | None = None) -> tuple[str, str, float]:
+    """(standard output, standard error, seconds) of one command, which must succeed."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    if cache is not None:
+        environment["LANGADAPT_CACHE"] = str(cache)
+    began = time.monotonic()
+    command = [sys.executable, "-m", "pipeline", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"langadapt {' '.join(arguments)} exited {done.returncode}:\n{done.stderr}")
+    return done.stdout, done.stderr, time.monotonic() - began
+
+
+def measured(command: str, **content: Any) -> dict[str, Any]:
+    """One entry: the content with where it comes from."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    return {
+        "command": command,
+        "commit": commit.strip(),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "machine": machine(),
+        **content,
+    }
+
+
+def machine() -> str:
+    """Processor, cores, memory and versions, in words."""
+    model = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    memory = re.search(r"^MemTotal:\s*(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    versions = library_versions()
+    return (
+        f"{os.cpu_count()} cores of {model.group(1) if model else platform.processor()}, "
+        f"{round(int(memory.group(1)) / 2**20) if memory else '?'} GiB, no GPU; "
+        f"Python {versions['python']}, torch {versions['torch']}, transformers {versions['transformers']}"
+    )
+
+
+def run_figures(run_folder: Path) -> dict[str, Any]:
+    """What one finished run measured: fertility, bits per byte, seconds and peak memory of each step."""
+    execution = json.loads((run_folder / "execution.json").read_text())
+    outputs = {name: Path(*execution["steps"][name]["outputs"].values()) for name in JOB_STEPS}
+    fertility = json.loads((outputs["TrainTokenizer"] / "fertility.json").read_text())
+    evaluation = json.loads((outputs["Evaluate"] / "evaluation.json").read_text())
+    seals = {name: read_seal(folder) for name, folder in outputs.items()}
+    return {
+        "fertility": fertility,
+        "bits_per_byte": evaluation["bits_per_byte"],
+        "extra_heldout": evaluation["extra_heldout"],
+        "documents": evaluation["documents"],
+        "corpus": seals["PrepareCorpus"].metrics,
+        "step_seconds": {name: seal.seconds for name, seal in seals.items()},
+        "step_peak_memory_bytes": {name: seal.peak_memory_bytes for name, seal in seals.items()},
+    }
+
+
+def measure_sample() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The run on the sample, its base model made too; and the small times beside it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, cache = Path(name), Path(name) / "cache"
+        summary, progress, seconds = langadapt(folder, "run", cache=cache)
+        progress = progress.replace(str(cache), "~/.cache/langadapt")
+        sample = measured("langadapt run", seconds=round(seconds, 1), output=progress + summary)
+        sample |= run_figures(folder / "runs" / "laptop")
+        _, _, cached = langadapt(folder, "run", cache=cache)
+        compiled = [langadapt(folder, "compile", "--preset", "azerbaijani-1b-p4d", "--output", "d.json")[2]]
+        size = (folder / "d.json").stat().st_size
+        helped = sorted(langadapt(folder, "--help")[2] for _ in range(5))[2]
+    small = measured(
+        "langadapt run (again); langadapt compile --preset azerbaijani-1b-p4d; langadapt --help",
+        cached_run_seconds=round(cached, 1),
+        compile_seconds=round(compiled[0], 1),
+        definition_bytes=size,
+        help_seconds=round(helped, 2),
+    )
+    return sample, small
+
+
+def measure_real_text() -> dict[str, Any]:
+    """The laptop preset on legal codes of Azerbaijan, with Wikipedia sentences held out."""
+    names = {"corpus": "az_laws.jsonl", "conversations": "az_qa.jsonl", "extra_heldout": "az_heldout_wiki.jsonl"}
+    shown = " ".join(f"--set data.{name}={file}" for name, file in names.items())
+    settings = [part for name, file in names.items() for part in ("--set", f"data.{name}={REAL_TEXT / file}")]
+    with tempfile.TemporaryDirectory() as name:
+        summary, _, seconds = langadapt(Path(name), "run", "--run-dir", "real", *settings)
+        entry = measured(f"langadapt run --run-dir real {shown}", seconds=round(seconds, 1), output=summary.strip())
+        return entry | run_figures(Path(name) / "real")
+
+
+# --- rendering ------------------------------------------------------------------------------------------------------
+
+
+def render(results: dict[str, Any]) -> dict[str, str]:
+    """The README's generated blocks by name."""
+    return {
+        "sample_run": render_sample(results["sample_run"]),
+        "real_text": render_real_text(results["real_text"]) if "real_text" in results else "not measured",
+        "figures": render_figures(results["figures"], results["sample_run"]),
+    }
+
+
+def render_sample(entry: dict[str, Any]) -> str:
+    ratio = entry["bits_per_byte"]["candidate"] / entry["bits_per_byte"]["base"]
+    return (
+        f"`make run` took {entry['seconds']:.0f} s after installation on {entry['machine']} "
+        f"({entry['date']}, commit {entry['commit']}), a minute of it for the sample's base model, and printed:\n\n"
+        f"```\n{entry['output'].strip()}\n```\n\n"
+        f"The candidate needs {ratio:.2f} of the base model's bits per byte."
+    )
+
+
+def render_real_text(entry: dict[str, Any]) -> str:
+    candidates = entry["fertility"]["candidates"]
+    rows = [
+        "| tokenizer | law, tokens a word | Wikipedia, tokens a word | Wikipedia, bytes a token | one-token words |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for candidate in candidates:
+        held, extra = candidate["texts"]["heldout"], candidate["texts"]["extra"]
+        rows.append(
+            f"| {candidate['name']} | {held['tokens_per_word']:.2f} | {extra['tokens_per_word']:.2f} | "
+            f"{extra['bytes_per_token']:.2f} | {extra['one_token_words']:.0%} |"
+        )
+    bits = [
+        "| bits per byte | base | pretrained | candidate | improvement (95% interval) |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, values in (("legal codes", entry["bits_per_byte"]), ("Wikipedia sentences", entry["extra_heldout"])):
+        low, high = values["improvement_ci95"]
+        bits.append(
+            f"| {name} | {values['base']:.3f} | {values['pretrained']:.3f} | {values['candidate']:.3f} | "
+            f"{values['improvement']:.3f} ({low:.3f} to {high:.3f}) |"
+        )
+    peak = max(entry["step_peak_memory_bytes"].values()) / 1e9
+    return (
+        f"On real text: the legal codes of Azerbaijan ({entry['corpus']['words']:,} words; GitHub "
+        "mzffreyvazov/rag-pipeline-eqanun, 9a2f549) with the question-answer pairs of GitHub khazar08/azerbaijani-LLM "
+        "(f77f63c, MIT), and 1,004 Wikipedia sentences of SIB-200 (GitHub dadelani/sib-200, 593cea8, CC BY-SA 4.0) "
+        "held out. The base is the sample's tiny English model, so the improvement is an easy one here too; law is "
+        "formulaic, so its numbers flatter, and the Wikipedia sentences stand beside them.\n\n"
+        + "\n".join(rows)
+        + "\n\n"
+        + "\n".join(bits)
+        + f"\n\n`{entry['command']}`: {entry['seconds']:.0f} s, peak memory of the largest step {peak:.2f} GB "
+        f"({entry['machine']}, {entry['date']}, commit {entry['commit']})."
+    )
+
+
+def render_figures(entry: dict[str, Any], sample: dict[str, Any]) -> str:
+    peak = max(sample["step_peak_memory_bytes"].values()) / 1e9
+    return "\n".join(
+        [
+            "| what | figure |",
+            "| --- | --- |",
+            f"| `langadapt run` on the sample, base model made first | {sample['seconds']:.0f} s |",
+            f"| the same again, every job from the cache | {entry['cached_run_seconds']:.1f} s |",
+            f"| peak memory of its largest step | {peak:.2f} GB |",
+            f"| `langadapt compile --preset azerbaijani-1b-p4d` | {entry['compile_seconds']:.1f} s, "
+            f"{entry['definition_bytes']:,} bytes |",
+            f"| `langadapt --help` | {entry['help_seconds']:.2f} s |",
+        ]
+    )
+
+
+def rendered_readme(text: str, results: dict[str, Any]) -> str:
+    """The README with each block between `<!-- results: NAME -->` and `<!-- end -->` made anew."""
+    blocks = render(results)
+
+    def block(match: re.Match[str]) -> str:
+        return f"<!-- results: {match.group(1)} -->\n{blocks[match.group(1)]}\n<!-- end -->"
+
+    return re.sub(r"<!-- results: (\w+) -->\n.*?<!-- end -->", block, text, flags=re.DOTALL)
+
+
+def main() -> None:
+    results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    if "--render" not in sys.argv[1:]:
+        results["sample_run"], results["figures"] = measure_sample()
+        if (REAL_TEXT / "az_laws.jsonl").is_file():
+            results["real_text"] = measure_real_text()
+        else:
+            print(f"no real text at {REAL_TEXT}: that entry stays as it is", file=sys.stderr)
+        write_json(RESULTS, results)
+    write_atomically(README, rendered_readme(README.read_text("utf-8"), results))
+
+
+if __name__ == "__main__":
+    main()
