@@ -121,7 +121,9 @@ def read_training(root: Path) -> Launch:
     hosts = sorted(resources["hosts"], key=host_number)
     host_index = hosts.index(resources["current_host"])
     interface = resources.get("network_interface_name")
-    return Launch("training", step, folders, settings, host_index, hosts, interface)
+    # Where the service picks TensorBoard's events up.
+    environment = {"LANGADAPT_TENSORBOARD": str(root / "output/tensorboard")}
+    return Launch("training", step, folders, settings, host_index, hosts, interface, environment)
 
 
 def read_json(path: Path) -> Any:
@@ -221,7 +223,7 @@ def processes_per_host() -> int:
 
 def step_environment(launch: Launch, code: Path, code_digest: str, error_file: Path) -> dict[str, str]:
     """The step's variables: where its code is and where its error goes; the network between several hosts."""
-    environment = dict(os.environ)
+    environment = {**os.environ, **launch.environment}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), environment.get("PYTHONPATH", "")]))
     environment["LANGADAPT_CODE_SHA256"] = code_digest
     environment["LANGADAPT_ERROR_FILE"] = str(error_file)

@@ -17,7 +17,6 @@ LANGADAPT_TENSORBOARD names; without it none are written.
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -27,7 +26,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from steps.configs.continued_pretraining import ContinuedPretrainingConfig
-from steps.contract import Folder, StepError, StepFolders, report, run_step, write_json
+from steps.contract import Folder, StepError, StepFolders, peak_memory_bytes, report, run_step, write_json
 from steps.modeling.batches import BatchPlan
 from steps.modeling.checkpoints import CheckpointStore, checkpoint_key
 from steps.modeling.loading import load_model, load_tokenizer, save_model
@@ -172,18 +171,15 @@ def summarise(
         liger=liger,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         tokens_per_second_per_device=tokens / seconds / processes.world_size if seconds else 0.0,
-        peak_memory_bytes=peak_memory_bytes(processes.device),
+        peak_memory_bytes=peak_device_memory_bytes(processes.device),
         validation_bits_per_byte=progress.validation_history[-1][1],
         validation_history=progress.validation_history,
     )
 
 
-def peak_memory_bytes(device: torch.device) -> int:
+def peak_device_memory_bytes(device: torch.device) -> int:
     """Largest memory held so far: allocated on the GPU, or resident on the host."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    # ru_maxrss is in KiB on Linux and in bytes on macOS.
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_memory_bytes()
 
 
 def export(
