@@ -4,10 +4,11 @@ PIP_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := containers/constraints.txt
+VENV_STAMP := $(VENV)/.made
 RUN_STAMP := $(VENV)/.installed-run
 DEV_STAMP := $(VENV)/.installed-dev
 
-.PHONY: run test check format verify results clean-runs
+.PHONY: run test check format verify results
 
 run: $(RUN_STAMP)  ## the whole DAG on this machine, on the sample
 	$(BIN)/langadapt run
@@ -30,20 +31,21 @@ verify: $(DEV_STAMP)  ## the longer proofs: claim, number, limit
 results: $(DEV_STAMP)  ## measures, writes results.json and the README's tables
 	$(BIN)/python tests/make_results.py
 
-$(VENV)/bin/python:
+$(VENV_STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
 	  { echo "error: $(PYTHON): $$($(PYTHON) --version 2>&1); limit Python 3.11 to 3.13. Name one: make run PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
 	  { echo "error: $(PYTHON): no venv module. Install it: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	@touch $@
 
 # A stamp is written only when an installation is whole; an interrupted one goes on from pip's cache.
-$(RUN_STAMP): pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+$(RUN_STAMP): pyproject.toml $(CONSTRAINTS) | $(VENV_STAMP)
 	@echo "Installing into $(VENV): about 0.7 GB to download with a CPU build of torch (4 GB with CUDA), 2 to 10 minutes."
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) $(PIP_ARGS) -e .
 	@touch $@
 
-$(DEV_STAMP): pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+$(DEV_STAMP): pyproject.toml $(CONSTRAINTS) | $(VENV_STAMP)
 	@echo "Installing into $(VENV): about 1.0 GB to download with a CPU build of torch (4 GB with CUDA), 3 to 12 minutes."
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) $(PIP_ARGS) -e '.[dev]'
 	@touch $@ $(RUN_STAMP)

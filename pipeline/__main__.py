@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import json
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -148,7 +148,7 @@ def models_approve(
     as_json: AsJson = False,
 ) -> int:
     """Approve a version: it becomes the champion that later candidates are compared with."""
-    entry = open_registry(registry).approve(version, comment, group=group, by=getpass.getuser())
+    entry = open_registry(registry).approve(version, comment, group=group, by=user_name())
     print_status(entry, as_json)
     return 0
 
@@ -162,9 +162,19 @@ def models_reject(
     as_json: AsJson = False,
 ) -> int:
     """Reject a version, with the reason."""
-    entry = open_registry(registry).reject(version, comment, group=group, by=getpass.getuser())
+    entry = open_registry(registry).reject(version, comment, group=group, by=user_name())
     print_status(entry, as_json)
     return 0
+
+
+def user_name() -> str:
+    """The login name, or the number of a user who has none."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
 
 
 def open_registry(folder: Path | None):

@@ -35,7 +35,8 @@ class Workplace:
         self.folder = folder
 
     def langadapt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+        environment["LANGADAPT_CACHE"] = str(self.folder / "cache")
         command = [sys.executable, "-m", "pipeline", *arguments]
         return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=600)
 
@@ -224,11 +225,17 @@ def test_the_commands_of_the_readme(place: Workplace, command: str) -> None:
     words = words[1:]
     if words == ["run"] or words[:2] == ["run", "--set"]:
         words += ["--config", str(ROOT / "tests" / "presets" / "seconds.yaml")]
-    if words[0] == "sample":
-        pytest.skip("makes the sample's base model, about a minute: run by `make verify`")
     shown = place.langadapt(*words)
     assert shown.returncode == EXIT_DONE, shown.stderr
     assert shown.stdout
+    if words[0] == "sample":
+        assert {"corpus.jsonl", "conversations.jsonl", "base_model"} <= {
+            path.name for path in (place.folder / "DIR").iterdir()
+        }
+        AutoModelForCausalLM.from_pretrained(place.folder / "DIR" / "base_model")
+        refused = place.langadapt(*words)
+        assert refused.returncode == 1
+        assert refused.stderr.startswith("error: sample: ")
 
 
 def test_the_make_commands_of_the_readme_exist() -> None:

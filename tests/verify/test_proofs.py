@@ -23,7 +23,8 @@ from steps.contract import EXIT_DONE, EXIT_GATE_CLOSED, read_seal
 pytestmark = pytest.mark.verify
 
 ROOT = Path(__file__).parents[2]
-REAL_TEXT = ROOT.parent / "shared" / "data"
+# A folder beside the checkout, or the one that the variable names; the README says what is in it.
+REAL_TEXT = Path(os.environ.get("LANGADAPT_REAL_TEXT", ROOT.parent / "shared" / "data"))
 JOB_STEPS = [
     "PrepareCorpus", "TrainTokenizer", "TokenizeCorpus", "AdaptVocabulary", "ContinuedPretraining", "FineTune",
     "Evaluate",
@@ -142,7 +143,7 @@ def test_killed_in_phase_2(sample_run: Path, tmp_path: Path) -> None:
 
     def in_phase_2() -> bool:
         logs = (tmp_path / "runs" / "laptop" / "jobs" / "ContinuedPretraining").glob("*/log.txt")
-        return any("phase=2 " in log.read_text(errors="ignore").split("resumed")[-1] for log in logs)
+        return any("phase=2 " in log.read_text(errors="ignore") for log in logs)
 
     for log in (tmp_path / "runs" / "laptop" / "jobs" / "ContinuedPretraining").glob("*/log.txt"):
         log.unlink()
@@ -150,7 +151,7 @@ def test_killed_in_phase_2(sample_run: Path, tmp_path: Path) -> None:
     time.sleep(3)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    subprocess.run(["pkill", "-9", "-f", f"{tmp_path}/"], check=False)
+    # The step runs in a group of its own; the next run ends it before it begins.
     assert langadapt(tmp_path, "run").returncode == EXIT_DONE
     pretrained = output(tmp_path, "ContinuedPretraining")
     resumed = json.loads((pretrained / "training.json").read_text())["resumed_from_step"]
@@ -165,6 +166,7 @@ def test_killed_in_phase_2(sample_run: Path, tmp_path: Path) -> None:
 
 def test_real_text(tmp_path: Path) -> None:
     if not REAL_TEXT.is_dir():
+        print(f"\nnot measured: the run on real text: no folder {REAL_TEXT}", flush=True)
         pytest.skip(f"no real text at {REAL_TEXT}")
     settings = [
         f"data.corpus={REAL_TEXT / 'az_laws.jsonl'}",
