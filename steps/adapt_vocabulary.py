@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -21,7 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from steps.configs.adapt_vocabulary import AdaptVocabularyConfig
 from steps.contract import Folder, StepFolders, report, run_step, write_json
 from steps.modeling.bits_per_byte import score_documents
-from steps.modeling.loading import choose_device, is_tied, load_config, load_model, load_tokenizer, save_model
+from steps.modeling.loading import choose_device, is_tied, load_model, load_tokenizer, save_model_as, stored_dtype
 from steps.modeling.vocabulary import BaseRows, VocabularyPlan, plan_vocabulary, replace_vocabulary
 from steps.schemas.adaptation import Adaptation
 from steps.text.corpus import iterate_split
@@ -35,7 +34,6 @@ def adapt_vocabulary(config: AdaptVocabularyConfig, folders: StepFolders) -> dic
     """Plans the rows, measures each initialiser, writes the model of the chosen one."""
     base_folder = folders["base_model"]
     tokenizer = load_tokenizer(folders["tokenizer"] / "tokenizer")
-    stored_dtype = load_config(base_folder).dtype or torch.float32
     # float32 while rows are made and measured; the backbone's published bytes survive the way there and back.
     model = load_model(base_folder, dtype=torch.float32, device=choose_device(config.device))
     parameters_before = count_parameters(model)
@@ -52,7 +50,7 @@ def adapt_vocabulary(config: AdaptVocabularyConfig, folders: StepFolders) -> dic
         bits_per_byte[initialiser] = measure(model, tokenizer, documents, config)
         report(initialiser=initialiser, bits_per_byte=bits_per_byte[initialiser])
 
-    write_model(model, tokenizer, stored_dtype, folders.output)
+    save_model_as(model, tokenizer, folders.output, stored_dtype(base_folder))
     adaptation = describe(config, plan, model, base, parameters_before, bits_per_byte, len(documents))
     write_json(folders.output / "adaptation.json", adaptation.model_dump(mode="json"))
     return {
@@ -68,15 +66,6 @@ def measure(
     """Bits per byte of the untrained model on the validation documents."""
     scores = score_documents(model, tokenizer, documents, context_bytes=config.context_bytes, batch_tokens=BATCH_TOKENS)
     return scores.bits_per_byte
-
-
-def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, dtype: torch.dtype, folder: Path) -> None:
-    """Writes the model in a dtype, and asserts that a fresh load gives every tensor back."""
-    model.to(device="cpu", dtype=dtype)  # type: ignore[call-arg]
-    save_model(model, tokenizer, folder)
-    reloaded = dict(load_model(folder, dtype=dtype).named_parameters())
-    for name, parameter in model.named_parameters():
-        assert torch.equal(parameter, reloaded[name]), f"{name} changed on its way through the file"
 
 
 def describe(

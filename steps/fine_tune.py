@@ -4,9 +4,13 @@
 
 Reads    model          ContinuedPretraining's output, its tokenizer with the chat template
          conversations  .jsonl in one of three forms (see steps/text/conversations.py)
-Writes   the merged model at the folder's root (safetensors, tokenizer, generation_config.json with the ends of turn)
+Writes   the merged model at the folder's root (safetensors in the incoming model's dtype, tokenizer,
+         generation_config.json with the ends of turn)
          adapter/        the adapter alone
          training.json   what was trained on, losses, the merge check, how many replies end by themselves
+
+The merge is made and checked in float32, then saved in the dtype of the model that came in: where that is bfloat16, so
+is the published model. The losses and replies in training.json are those of the saved weights.
 
 Before the first step every conversation's trained tokens are spelled out and compared with what the assistant says.
 Fine-tuning takes minutes and gives the same bytes each time, so a stopped run starts again from its first step.
@@ -85,7 +89,7 @@ def fine_tune(config: FineTuneConfig, folders: StepFolders) -> dict[str, float |
         last_loss=run.losses[-1],
         validation_loss_before=loss_before,
         validation_loss=mean_token_loss(merged, heldout, config.batch_conversations),
-        merge_max_logit_difference=difference,
+        merge_relative_difference=difference,
         stop_rate=measure_stop_rate(merged, tokenizer, heldout),
     )
     write_json(folders.output / "training.json", summary.model_dump(mode="json"))
@@ -197,7 +201,7 @@ def headline(summary: FineTuningSummary) -> dict[str, float | int | str]:
         "validation_loss_before": summary.validation_loss_before,
         "validation_loss": summary.validation_loss,
         "lora_scaling": summary.lora_scaling,
-        "merge_max_logit_difference": summary.merge_max_logit_difference,
+        "merge_relative_difference": summary.merge_relative_difference,
     }
     if summary.stop_rate is not None:
         metrics["stop_rate"] = summary.stop_rate
@@ -206,4 +210,4 @@ def headline(summary: FineTuningSummary) -> dict[str, float | int | str]:
 
 if __name__ == "__main__":
     # Training jobs always carry a folder for checkpoints; nothing is kept in it here (see above).
-    sys.exit(run_step(fine_tune, FineTuneConfig, FOLDERS, checkpoints=True))
+    sys.exit(run_step(fine_tune, FineTuneConfig, FOLDERS, checkpoints=True, reports=("training.json",)))

@@ -38,6 +38,9 @@ class FineTuneConfig(StepConfig):
         description="share of conversations without a trainable end of turn beyond which the step stops",
     )
     max_merge_difference: float = Field(
-        1e-3, gt=0, description="largest logit difference allowed between adapter model and merged model"
+        1e-3,
+        gt=0,
+        description="largest logit difference allowed between adapter model and merged model, both in float32, as a "
+        "share of the largest absolute logit",
     )
     conversations_digest: str = Field("", description="digest of the conversations, for the cache key")

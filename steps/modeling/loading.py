@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -34,6 +35,17 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def encode_plain(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+    """The token ids of each text, without BOS. A text that spells a special token, such as <|eot_id|>, is text: read as
+    the token itself it would end the turn that it talks about."""
+    if not texts:
+        return []
+    encoded = tokenizer(
+        list(texts), add_special_tokens=False, split_special_tokens=True, return_attention_mask=False, verbose=False
+    )
+    return encoded["input_ids"]
+
+
 def check_model_folder(folder: Path) -> None:
     """Raises StepError unless the folder has a config without remote code, and weights in safetensors."""
     if not (folder / "config.json").is_file():
@@ -51,6 +63,11 @@ def load_config(folder: Path):
     """The model configuration of a folder."""
     check_model_folder(folder)
     return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def stored_dtype(folder: Path) -> torch.dtype:
+    """The dtype that a model folder's configuration names; float32 where it names none."""
+    return load_config(folder).dtype or torch.float32
 
 
 def load_model(
@@ -84,3 +101,15 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folde
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def save_model_as(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, dtype: torch.dtype) -> None:
+    """Casts the model, in place and on the CPU, and writes it. Raises StepError where a fresh load of the folder gives
+    other values than the cast ones."""
+    model.to(device="cpu", dtype=dtype)  # type: ignore[call-arg]
+    save_model(model, tokenizer, folder)
+    reloaded = dict(load_model(folder, dtype=dtype).named_parameters())
+    for name, parameter in model.named_parameters():
+        if not torch.equal(parameter, reloaded[name]):
+            remedy = "Look at the disk, then run the step again."
+            raise StepError(f"saved model: {name}", "other values than before it was saved", remedy=remedy)

@@ -51,5 +51,7 @@ class FineTuningSummary(BaseModel):
     last_loss: float
     validation_loss_before: float
     validation_loss: float
-    merge_max_logit_difference: float
+    merge_relative_difference: float = Field(
+        description="largest logit difference between merged model and adapter over the largest absolute logit, float32"
+    )
     stop_rate: float | None = Field(description="share of held-out prompts whose greedy reply ends by itself")
