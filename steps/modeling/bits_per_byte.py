@@ -6,7 +6,8 @@
 - Every text token is scored exactly once. A document longer than the context is read in windows that overlap, so that
   each scored token has at least half a window of its own document behind it (or the document's start). Disjoint
   windows that skip each window's first token but count its bytes would flatter the result.
-- The bytes are those of the source text; the bytes of the tokens must add up to exactly that text.
+- The bytes are those of the source text; the bytes of the tokens must add up to exactly that text. A text that spells
+  a special token is encoded as the letters that it is.
 - All sums are in float64, over all documents, with one division at the end: never a mean of means.
 
 The context is given in tokens or in bytes. At equal tokens the tokenizer with longer tokens sees more text, so models
@@ -24,6 +25,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from steps.contract import StepError
+from steps.modeling.loading import encode_plain
 from steps.text.token_bytes import TokenBytes
 
 # Logits computed at once: 64 MiB in float32, whatever the vocabulary.
@@ -128,9 +130,9 @@ def _tokenize(tokenizer: PreTrainedTokenizerBase, documents: Sequence[str]) -> l
     if tokenizer.bos_token_id is None:
         raise StepError("tokenizer", "no BOS token", remedy="Set bos_token in tokenizer_config.json.")
     token_bytes = TokenBytes(tokenizer)
-    encoded = tokenizer(list(documents), add_special_tokens=False, return_attention_mask=False, verbose=False)
+    encoded = encode_plain(tokenizer, documents)
     rows = []
-    for index, (ids, text) in enumerate(zip(encoded["input_ids"], documents, strict=True)):
+    for index, (ids, text) in enumerate(zip(encoded, documents, strict=True)):
         pieces = [token_bytes[token_id] for token_id in ids]
         if not pieces:
             raise StepError(f"held-out document {index}", "empty", remedy="Leave empty documents out.")

@@ -21,9 +21,9 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from steps.contract import StepError
-from steps.modeling.loading import check_tie, is_tied
+from steps.modeling.generation import stop_token_ids
+from steps.modeling.loading import check_tie, encode_plain, is_tied
 from steps.text.bbpe import VOCABULARY_MULTIPLE
-from steps.text.chat_template import END_OF_TURN_TOKEN
 from steps.text.token_bytes import TokenBytes, byte_of_character
 
 
@@ -116,7 +116,7 @@ def subtokens(
     """The ids that each byte string falls into. Bytes that end inside a character have no text to tokenise: the merges
     are applied to them directly."""
     decoded = [text.decode("utf-8", errors="replace") for text in texts]
-    encoded = tokenizer(decoded, add_special_tokens=False, return_attention_mask=False)["input_ids"] if texts else []
+    encoded = encode_plain(tokenizer, decoded)
     character_of_byte = {byte: character for character, byte in byte_of_character().items()}
     found = []
     for text, ids in zip(texts, encoded, strict=True):
@@ -188,10 +188,7 @@ def set_special_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBas
     Generation ends at the end of a text and at the end of a turn. Raises StepError where the padding token is one of
     them: a model trained so never learns to stop (transformers#23530).
     """
-    ends = [tokenizer.eos_token_id]
-    end_of_turn = tokenizer.get_vocab().get(END_OF_TURN_TOKEN)
-    if end_of_turn is not None and end_of_turn not in ends:
-        ends.append(end_of_turn)
+    ends = stop_token_ids(tokenizer)
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id in ends:
         raise StepError(
             "pad_token",

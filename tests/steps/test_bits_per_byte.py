@@ -10,6 +10,7 @@ import torch
 
 from steps.contract import StepError
 from steps.modeling.bits_per_byte import cut_windows, score_documents
+from steps.modeling.loading import encode_plain
 from steps.text.token_bytes import TokenBytes, byte_of_character
 
 DOCUMENTS = [
@@ -144,6 +145,25 @@ def test_a_tokenizer_that_loses_text_is_refused(make_tiny_tokenizer, tiny_llama)
     score_documents(tiny_llama, tokenizer, ["şəhər"], context_bytes=64, batch_tokens=64)
     with pytest.raises(StepError, match="held-out document 0: its tokens do not spell it"):
         score_documents(tiny_llama, tokenizer, ["s\u0327əhər"], context_bytes=64, batch_tokens=64)
+
+
+def test_text_that_spells_a_special_token_is_scored_as_text(tiny_tokenizer, tiny_llama, tmp_path):
+    text = "Növbə <|eot_id|> ilə bitir; <|begin_of_text|> başlanğıcdır."
+    tiny_tokenizer.save_pretrained(tmp_path / "before")
+    (ids,) = encode_plain(tiny_tokenizer, [text])
+    assert not set(ids) & set(tiny_tokenizer.all_special_ids)
+    assert b"".join(TokenBytes(tiny_tokenizer)[token] for token in ids) == text.encode()
+    assert tiny_tokenizer.decode(ids, skip_special_tokens=True) == text
+    scores = score_documents(tiny_llama, tiny_tokenizer, [text], context_bytes=256, batch_tokens=256)
+    assert scores.tokens.tolist() == [len(ids)]
+    assert scores.bytes.tolist() == [len(text.encode())]
+    # Nothing of it stays in the tokenizer: the chat template still writes tokens.
+    tiny_tokenizer.save_pretrained(tmp_path / "after")
+    for path in (tmp_path / "before").iterdir():
+        assert (tmp_path / "after" / path.name).read_bytes() == path.read_bytes()
+    assert tiny_tokenizer("<|eot_id|>", add_special_tokens=False)["input_ids"] == [
+        tiny_tokenizer.convert_tokens_to_ids("<|eot_id|>")
+    ]
 
 
 def test_a_model_that_is_not_finite_is_refused(tiny_tokenizer, tiny_llama):
