@@ -27,12 +27,28 @@ from pathlib import Path
 
 import pydantic
 
-from steps.contract import FileEntry, StepError, file_sha256, is_seal, table_digest, write_json
+from steps import contract
+from steps.contract import (
+    FileEntry,
+    StepError,
+    all_files,
+    file_entry,
+    file_sha256,
+    files_without_content,
+    table_digest,
+    write_json,
+)
 
 SEAL_NAME = "seal.json"
 KEY_CHARACTERS_IN_PATHS = 16
 _DURATION = re.compile(r"p?(?:(\d+)w)?(?:(\d+)d)?(?:t?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?)?")
 _SECONDS = (604_800, 86_400, 3_600, 60, 1)
+
+
+class SealedFile(FileEntry):
+    """is_content: False for a step's own seal and reports, which hold times."""
+
+    is_content: bool = True
 
 
 class Seal(pydantic.BaseModel):
@@ -41,30 +57,22 @@ class Seal(pydantic.BaseModel):
     step: str
     key: str
     members: dict[str, str]
-    outputs: dict[str, dict[str, FileEntry]]
+    outputs: dict[str, dict[str, SealedFile]]
     seconds: float
     sealed_at: float
 
 
 def content_digest(path: Path) -> str:
-    """sha256 over path and content of each file; manifest.json and its kin are left out, as they hold times.
+    """`steps.contract.content_digest` of a file or folder: a step's seal and reports are left out, as they hold times.
 
-    A single file counts as a folder of one. Raises StepError where nothing is there or the folder is empty.
+    Raises StepError where nothing is there, the folder is empty, or a file does not match the step's seal.
     """
     remedy = "Name an existing file or folder."
-    if path.is_file():
-        return table_digest({path.name: file_sha256(path)})
-    if not path.is_dir():
+    if not path.exists():
         raise StepError(str(path), "does not exist", remedy=remedy)
-    files = all_files(path)
-    if not files:
+    if path.is_dir() and not all_files(path):
         raise StepError(str(path), "is empty", remedy=remedy)
-    return table_digest({name: file_sha256(path / name) for name in files if not is_seal(name)})
-
-
-def all_files(folder: Path) -> list[str]:
-    """Sorted relative paths (with /) of all files below a folder."""
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return contract.content_digest(path)
 
 
 def key_of(members: Mapping[str, str]) -> str:
@@ -146,20 +154,18 @@ class OutputFolder:
         return None
 
 
-def seal_entries(folder: Path) -> dict[str, FileEntry]:
+def seal_entries(folder: Path) -> dict[str, SealedFile]:
     """Size in bytes and sha256 of every file below a folder, each forced to the disk first."""
-    entries = {}
-    for name in all_files(folder):
-        with (folder / name).open("rb") as stream:
-            os.fsync(stream.fileno())
-        path = folder / name
-        entries[name] = FileEntry(bytes=path.stat().st_size, sha256=file_sha256(path))
-    return entries
+    left_out = files_without_content(folder)
+    return {
+        name: SealedFile(**file_entry(folder / name).model_dump(), is_content=name not in left_out)
+        for name in all_files(folder)
+    }
 
 
-def output_digest(files: Mapping[str, FileEntry]) -> str:
+def output_digest(files: Mapping[str, SealedFile]) -> str:
     """The same number as `content_digest` of the folder, from its seal."""
-    return table_digest({name: entry.sha256 for name, entry in files.items() if not is_seal(name)})
+    return table_digest({name: entry.sha256 for name, entry in files.items() if entry.is_content})
 
 
 def _move_files(source: Path, target: Path, subject: str) -> None:

@@ -215,4 +215,8 @@ def headline(summary: PretrainingSummary) -> dict[str, float | int | str]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_step(continued_pretraining, ContinuedPretrainingConfig, FOLDERS, checkpoints=True))
+    sys.exit(
+        run_step(
+            continued_pretraining, ContinuedPretrainingConfig, FOLDERS, checkpoints=True, reports=("training.json",)
+        )
+    )

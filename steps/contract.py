@@ -64,7 +64,8 @@ class UserError(Exception):
         self.subject, self.value, self.limit, self.remedy = subject, value, limit, remedy
         limit_text = "" if limit is None else f"; limit {limit}"
         line = f"{subject}: {value}{limit_text}. {remedy}"
-        super().__init__(" ".join(line.split()))
+        # A name or text that is no valid Unicode must not break the line that tells of it.
+        super().__init__(" ".join(line.split()).encode("utf-8", "backslashreplace").decode())
 
 
 class ConfigError(UserError):
@@ -125,13 +126,18 @@ class FileEntry(pydantic.BaseModel):
 
 
 class Manifest(pydantic.BaseModel):
-    """manifest.json: what made a folder, and every file in it."""
+    """manifest.json: what made a folder, and every file in it.
+
+    reports: those of the files that tell about the run (times, memory) and that no later step computes with. They are
+    sealed as all others, but no part of the content.
+    """
 
     step: str
     config: dict[str, Any]
     inputs: dict[str, str]
     code_sha256: str | None
     files: dict[str, FileEntry]
+    reports: list[str] = []
     metrics: dict[str, float | int | str]
     seconds: float
     peak_memory_bytes: int
@@ -139,8 +145,8 @@ class Manifest(pydantic.BaseModel):
 
     @property
     def content_digest(self) -> str:
-        """sha256 over path and content of every file: no time, host or path outside the folder goes in."""
-        return table_digest({path: entry.sha256 for path, entry in self.files.items()})
+        """sha256 over path and content of every file but reports: no time, host or path outside goes in."""
+        return table_digest({path: entry.sha256 for path, entry in self.files.items() if path not in self.reports})
 
 
 # --- folders and seals ------------------------------------------------------------------------------------------------
@@ -179,15 +185,40 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def folder_files(folder: Path) -> list[str]:
-    """Sorted relative paths (with /) of the files below a folder, seals and markers left out."""
-    found = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-    return sorted(name for name in found if not is_seal(name))
+def all_files(folder: Path) -> list[str]:
+    """Sorted relative paths (with /) of all files below a folder."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def is_seal(name: str) -> bool:
-    """True for the files at a folder's root that describe it and are no content of it."""
-    return name in (MANIFEST_NAME, UNFINISHED_NAME) or (name.startswith("manifest.part-") and name.endswith(".json"))
+def files_to_seal(folder: Path) -> list[str]:
+    """The files of an output folder that its seal vouches for: all but seals and the marker of unfinished work."""
+    described = {UNFINISHED_NAME, *(path.name for path in find_seals(folder))}
+    return [name for name in all_files(folder) if name not in described]
+
+
+def file_entry(path: Path) -> FileEntry:
+    """Size and sha256 of a file, forced to the disk first: content must be there before a seal vouches for it."""
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+    return FileEntry(bytes=path.stat().st_size, sha256=file_sha256(path))
+
+
+def find_seals(folder: Path) -> list[Path]:
+    """Where a folder's seal is: manifest.json, or one file an instance; empty where nothing has such a name."""
+    parts = sorted(folder.glob("manifest.part-*-of-*.json"))
+    return parts or [path for path in [folder / MANIFEST_NAME] if path.is_file()]
+
+
+def files_without_content(folder: Path) -> set[str]:
+    """The files of a folder that are not its content: our own seals and the reports that they name.
+
+    Empty for a folder that somebody else made: a manifest.json of theirs is content as any other file.
+    """
+    try:
+        manifests = {path.name: Manifest.model_validate_json(path.read_bytes()) for path in find_seals(folder)}
+    except pydantic.ValidationError:
+        return set()
+    return {*manifests, *(name for manifest in manifests.values() for name in manifest.reports)}
 
 
 def seal_path(folder: Path, instance_index: int, instance_count: int) -> Path:
@@ -204,12 +235,12 @@ def read_seal(folder: Path, *, check_files: bool = True) -> Manifest:
     Raises StepError where the folder has no seal, a part of it is missing, or a file does not match.
     """
     remedy = "Run the step that makes this folder again."
-    parts = sorted(folder.glob("manifest.part-*-of-*.json"))
-    paths = parts if parts else [folder / MANIFEST_NAME]
-    if not paths[0].is_file():
+    paths = find_seals(folder)
+    if not paths:
         raise StepError(str(folder), "no manifest.json, so it was never finished", remedy=remedy)
-    if parts and len(parts) != (expected := int(parts[0].stem.rsplit("-", 1)[1])):
-        raise StepError(str(folder), f"{len(parts)} part seals", limit=f"exactly {expected}", remedy=remedy)
+    expected = 1 if paths[0].name == MANIFEST_NAME else int(paths[0].stem.rsplit("-", 1)[1])
+    if len(paths) != expected:
+        raise StepError(str(folder), f"{len(paths)} part seals", limit=f"exactly {expected}", remedy=remedy)
     try:
         manifests = [Manifest.model_validate_json(path.read_bytes()) for path in paths]
     except pydantic.ValidationError as error:
@@ -223,35 +254,42 @@ def read_seal(folder: Path, *, check_files: bool = True) -> Manifest:
             raise StepError(str(path), f"{size} bytes", limit=f"{entry.bytes} as sealed", remedy=remedy)
         if file_sha256(path) != entry.sha256:
             raise StepError(str(path), "content differs from its seal", remedy=remedy)
-    return manifests[0].model_copy(update={"files": files})
+    reports = sorted({name for manifest in manifests for name in manifest.reports})
+    return manifests[0].model_copy(update={"files": files, "reports": reports})
 
 
 def content_digest(folder: Path) -> str:
-    """sha256 of a folder's content; of a sealed one, after its seal was checked. A file counts as a folder of one."""
+    """sha256 over path and content of every file; of a folder with a seal of ours the same as Manifest.content_digest,
+    after the seal was checked, and with what was added since. A file counts as a folder of one.
+
+    Raises StepError where a file does not match a seal of ours.
+    """
     if folder.is_file():
         return table_digest({folder.name: file_sha256(folder)})
-    if (folder / MANIFEST_NAME).is_file() or any(folder.glob("manifest.part-*-of-*.json")):
-        return read_seal(folder).content_digest
-    return table_digest({name: file_sha256(folder / name) for name in folder_files(folder)})
+    left_out = files_without_content(folder)
+    sealed = read_seal(folder).files if left_out else {}
+    names = [name for name in all_files(folder) if name not in left_out]
+    return table_digest({name: sealed[name].sha256 if name in sealed else file_sha256(folder / name) for name in names})
 
 
-def seal(folders: StepFolders, step: str, config: StepConfig, metrics: Mapping[str, Any], seconds: float) -> Manifest:
-    """Writes the seal of `folders.output`, last and atomically."""
-    names = folder_files(folders.output)
-    for name in names:
-        # The content must be on the disk before the seal that vouches for it.
-        with (folders.output / name).open("rb") as stream:
-            os.fsync(stream.fileno())
-    files = {
-        name: FileEntry(bytes=(folders.output / name).stat().st_size, sha256=file_sha256(folders.output / name))
-        for name in names
-    }
+def seal(
+    folders: StepFolders,
+    step: str,
+    config: StepConfig,
+    metrics: Mapping[str, Any],
+    seconds: float,
+    reports: Sequence[str] = (),
+) -> Manifest:
+    """Writes the seal of `folders.output`, last and atomically. reports: see Manifest."""
+    files = {name: file_entry(folders.output / name) for name in files_to_seal(folders.output)}
+    assert files.keys() >= set(reports), f"reports {sorted(set(reports) - files.keys())} were not written"
     manifest = Manifest(
         step=step,
         config=config.model_dump(mode="json"),
         inputs=dict(sorted(folders.input_digests.items())),
         code_sha256=os.environ.get(CODE_DIGEST_VARIABLE),
         files=files,
+        reports=sorted(reports),
         metrics=check_metrics(metrics),
         seconds=round(seconds, 3),
         peak_memory_bytes=peak_memory_bytes(),
@@ -313,9 +351,15 @@ def run_step(
     folders: Sequence[Folder],
     *,
     checkpoints: bool = False,
+    reports: Sequence[str] = (),
+    shares_work: bool = False,
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Runs one step from its command line and returns its exit code (see the module's docstring)."""
+    """Runs one step from its command line and returns its exit code (see the module's docstring).
+
+    checkpoints: the step keeps unfinished work. reports: output files that are no content (see Manifest).
+    shares_work: several instances each do a part of the work; any other step refuses to be one of several.
+    """
     module = sys.modules[function.__module__]
     name = Path(getattr(module, "__file__", None) or function.__name__).stem
     arguments = list(sys.argv[1:] if arguments is None else arguments)
@@ -325,13 +369,13 @@ def run_step(
     signal.signal(signal.SIGTERM, _stop_on_sigterm)
     started = time.monotonic()
     try:
-        config, step_folders = parse_arguments(arguments, config_type, folders, checkpoints)
+        config, step_folders = parse_arguments(arguments, config_type, folders, checkpoints, shares_work)
         is_first_process = int(os.environ.get("RANK", "0")) == 0
         if is_first_process:
             prepare_output(step_folders.output)
         metrics = function(config, step_folders)
         if is_first_process:
-            seal(step_folders, name, config, metrics, time.monotonic() - started)
+            seal(step_folders, name, config, metrics, time.monotonic() - started, reports)
             report(**metrics)
         return EXIT_DONE
     except UserError as error:
@@ -377,7 +421,11 @@ def prepare_output(output: Path) -> None:
 
 
 def parse_arguments(
-    arguments: Iterable[str], config_type: type[StepConfig], folders: Sequence[Folder], checkpoints: bool
+    arguments: Iterable[str],
+    config_type: type[StepConfig],
+    folders: Sequence[Folder],
+    checkpoints: bool,
+    shares_work: bool,
 ) -> tuple[Any, StepFolders]:
     """Settings and folders from `--name=value` or `--name value`; - and _ are the same in a name."""
     values = _split_arguments(arguments)
@@ -386,6 +434,10 @@ def parse_arguments(
         raise ConfigError("--output", "not given", remedy="Name the folder to write, --output DIR.")
     instance_index = int(values.pop("instance_index", "0"))
     instance_count = int(values.pop("instance_count", "1"))
+    if instance_count > 1 and not shares_work:
+        # Each would do all of the work, and all would write the same files.
+        remedy = "Give this step one instance: it does not share its work."
+        raise ConfigError("instance_count", instance_count, limit=1, remedy=remedy)
     checkpoint_folder = values.pop("checkpoints", None) if checkpoints else None
     inputs: dict[str, Path] = {}
     digests: dict[str, str] = {}

@@ -78,4 +78,4 @@ def encode_shard(shard: Path, tokenizer: Tokenizer) -> Iterator[tuple[list[int],
 
 
 if __name__ == "__main__":
-    sys.exit(run_step(tokenize_corpus, TokenizeCorpusConfig, FOLDERS))
+    sys.exit(run_step(tokenize_corpus, TokenizeCorpusConfig, FOLDERS, shares_work=True))

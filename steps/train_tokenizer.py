@@ -37,6 +37,8 @@ from steps.text.corpus import hash_share, iterate_split, read_split, read_summar
 from steps.text.fertility import measure_fertility
 
 FOLDERS = [Folder("corpus"), Folder("base_model", sealed=False)]
+# It holds seconds and bytes of memory.
+REPORTS = ("fertility.json",)
 # The texts of fertility.json and the splits that they are.
 MEASURED_SPLITS = {"heldout": "validation", "extra": "extra_heldout", "source": "source_test"}
 
@@ -180,4 +182,4 @@ def write_tokenizer_folder(tokenizer: Tokenizer, folder: Path, max_tokens: int) 
 
 
 if __name__ == "__main__":
-    sys.exit(run_step(train_tokenizer, TrainTokenizerConfig, FOLDERS))
+    sys.exit(run_step(train_tokenizer, TrainTokenizerConfig, FOLDERS, reports=REPORTS))

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.local_cache import content_digest, output_digest, seal_entries
 from pipeline.local_executor import run_definition
 from pipeline.local_jobs import LocalImage
 from pipeline.progress import Quiet
 from pipeline.registry import LocalRegistry
 from pipeline.run_lock import process_identity, recorded_processes
-from steps.contract import ConfigError
+from steps.contract import ConfigError, StepConfig, StepError, StepFolders, seal
 
 # A worker that stands for somebody's image: what it does is in its arguments or hyperparameters.
 WORKER = """
@@ -51,6 +52,10 @@ name = "result.txt" if len(resources["hosts"]) == 1 else f"result-{host}.txt"
 (output / name).write_text(text)
 score = {"letters": len(text), "share": len(text) / 100}
 (output / f"score-{host}.json").write_text(json.dumps({"scores": [score]}))
+if "report" in settings:
+    from steps.contract import StepConfig, StepFolders, seal
+    (output / "report.json").write_text(settings["report"])
+    seal(StepFolders(output), "worker", StepConfig(), {}, time.time() - began, ["report.json"])
 if "log" in settings:
     pathlib.Path(settings["log"]).open("a").write(f"{settings['name']} {began} {time.time()}\\n")
 """
@@ -140,6 +145,39 @@ def two_steps(text_uri="file://", **settings):
 
 def text_parameter(bench):
     return {"TextUri": bench.text.parent.as_uri()}
+
+
+def test_a_step_whose_report_alone_changed_leaves_the_next_one_cached(bench):
+    def definition(report):
+        steps = [
+            processing("First", {"text": {"Get": "Parameters.TextUri"}}, report=report),
+            processing("Second", {"text": output_of("First")}),
+        ]
+        return {"Parameters": [{"Name": "TextUri", "Type": "String"}], "Steps": steps}
+
+    bench.run(definition("took 1 s"), parameters=text_parameter(bench))
+    result = bench.run(definition("took 2 s"), parameters=text_parameter(bench))
+    assert bench.states(result) == {"First": "Succeeded", "Second": "Cached"}
+    report = result.outputs["First"]["out"] / "report.json"
+    assert report.read_text() == "took 2 s"
+    # No content, but sealed all the same.
+    report.write_text("took 3 s")
+    result = bench.run(definition("took 2 s"), parameters=text_parameter(bench))
+    assert bench.states(result) == {"First": "Succeeded", "Second": "Cached"}
+    assert report.read_text() == "took 2 s"
+
+
+def test_the_digest_of_an_output_is_that_of_its_folder(tmp_path):
+    """With a step's own seal and report, and with a manifest.json that somebody else wrote."""
+    (tmp_path / "result.txt").write_text("text")
+    (tmp_path / "report.json").write_text("1")
+    seal(StepFolders(tmp_path), "step", StepConfig(), {}, 1.0, ["report.json"])
+    assert output_digest(seal_entries(tmp_path)) == content_digest(tmp_path)
+    (tmp_path / "report.json").write_text("2")
+    with pytest.raises(StepError, match=r"report\.json: content differs from its seal"):
+        content_digest(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"version": 3}')
+    assert output_digest(seal_entries(tmp_path)) == content_digest(tmp_path)
 
 
 # --- a definition that the SDK compiled -------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pipeline.registry import LocalRegistry
-from steps.contract import ConfigError, StepError
+from steps.contract import ConfigError, StepConfig, StepError, StepFolders, seal
 
 
 @pytest.fixture
@@ -20,7 +20,13 @@ def model(tmp_path):
     (folder / "model.safetensors").write_bytes(b"weights")
     (folder / "sub").mkdir()
     (folder / "sub" / "config.json").write_text("{}")
-    (folder / "manifest.json").write_text('{"seconds": 1}')
+    return seal_model(folder, 1.0)
+
+
+def seal_model(folder, seconds):
+    """The seal that a step leaves, with a report of how long it took."""
+    (folder / "training.json").write_text(f'{{"seconds": {seconds}}}')
+    seal(StepFolders(folder), "step", StepConfig(), {}, seconds, ["training.json"])
     return folder
 
 
@@ -36,14 +42,14 @@ def test_a_version_keeps_model_metrics_and_status(registry, model):
     assert (version.version, version.status, is_new) == (1, "PendingManualApproval", True)
     assert (version.metrics, version.metadata, version.request) == ({"bits": 1.5}, {"recipe": "r"}, {"a": 1})
     assert (version.model_folder / "sub" / "config.json").read_text() == "{}"
-    assert version.model_bytes == 7 + 2 + 14
+    assert version.model_bytes == 7 + 2 + sum((model / name).stat().st_size for name in ("training.json", "manifest.json"))
     assert registry.show(1) == version
 
 
 def test_the_same_model_and_metadata_is_the_same_version(registry, model):
     first, _ = register(registry, model, recipe="r", source="s3://b/runs/e1/x", id="run e1", **{"champion.bits": "2"})
     # Seconds in the seal, the execution's id, a URI and what it was compared with make no other model.
-    (model / "manifest.json").write_text('{"seconds": 2}')
+    seal_model(model, 2.0)
     second, is_new = register(
         registry, model, recipe="r", execution_id="e2", source="s3://b/runs/e2/x", id="run e2", **{"champion.bits": "1"}
     )
@@ -51,6 +57,7 @@ def test_the_same_model_and_metadata_is_the_same_version(registry, model):
 
     assert register(registry, model, recipe="other")[0].version == 2
     (model / "model.safetensors").write_bytes(b"Weights")
+    seal_model(model, 2.0)
     assert register(registry, model, recipe="r")[0].version == 3
     assert register(registry, model, group="more", recipe="r")[0].version == 1
 
@@ -84,6 +91,7 @@ def test_approving_and_rejecting_add_to_the_history(registry, model):
 def test_the_newest_approved_version_counts(registry, model):
     for number in range(12):
         (model / "model.safetensors").write_bytes(str(number).encode())
+        seal_model(model, 1.0)
         register(registry, model)
     registry.approve(11)
     registry.approve(2)

@@ -126,6 +126,54 @@ def test_a_damaged_folder_is_never_read(tmp_path: Path, capsys: pytest.CaptureFi
     assert not (tmp_path / "out").exists()
 
 
+def clocked(config: Settings, folders: StepFolders) -> dict[str, float]:
+    """A step that tells how it went: each run another number."""
+    (folders.output / "result.txt").write_text("the same")
+    (folders.output / "report.json").write_text(str(config.number))
+    return {}
+
+
+def test_reports_are_sealed_but_no_content(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for number in (1, 2):
+        arguments = [f"--output={tmp_path / str(number)}", f"--number={number}"]
+        assert run_step(clocked, Settings, [], reports=("report.json",), arguments=arguments) == EXIT_DONE
+    first, second = (read_seal(tmp_path / str(number)) for number in (1, 2))
+    assert first.reports == ["report.json"]
+    assert first.files["report.json"] != second.files["report.json"]
+    assert first.content_digest == second.content_digest
+    assert content_digest(tmp_path / "1") == content_digest(tmp_path / "2") == first.content_digest
+    (tmp_path / "1" / "report.json").write_text("3")
+    assert run(tmp_path / "out", f"--before={tmp_path / '1'}", folders=(Folder("before"),)) == EXIT_USER_ERROR
+    assert "report.json: content differs from its seal" in capsys.readouterr().err
+
+
+def test_a_manifest_of_somebody_else_is_content(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("a")
+    digests = [content_digest(tmp_path / "in")]
+    for foreign in ('{"name": "my extension"}', "no JSON"):
+        (tmp_path / "in" / "manifest.json").write_text(foreign)
+        folder = Folder("given", sealed=False)
+        assert run(tmp_path / f"out{len(digests)}", f"--given={tmp_path / 'in'}", folders=(folder,)) == EXIT_DONE
+        digests.append(read_seal(tmp_path / f"out{len(digests)}").inputs["given"])
+    assert len(set(digests)) == 3
+
+
+def test_what_was_added_to_a_sealed_folder_counts_where_a_user_gives_it(tmp_path: Path) -> None:
+    assert run(tmp_path / "in") == EXIT_DONE
+    before = content_digest(tmp_path / "in")
+    (tmp_path / "in" / "more.txt").write_text("more")
+    assert content_digest(tmp_path / "in") != before
+
+
+def test_only_a_step_that_shares_its_work_is_one_of_several(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert run(tmp_path / "out", "--instance_index=0", "--instance_count=2") == EXIT_USER_ERROR
+    assert "instance_count: 2; limit 1. Give this step one instance" in capsys.readouterr().err
+    arguments = [f"--output={tmp_path / 'out'}", "--instance_index=1", "--instance_count=2"]
+    assert run_step(write_number, Settings, [], shares_work=True, arguments=arguments) == EXIT_DONE
+    assert (tmp_path / "out" / "manifest.part-00001-of-00002.json").is_file()
+
+
 def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")
@@ -217,3 +265,4 @@ def test_writing_is_whole_or_nothing(tmp_path: Path) -> None:
 def test_errors_are_one_line() -> None:
     error = ConfigError("a.b", "one\ntwo", limit=3, remedy="Do\nthis.")
     assert str(error) == "a.b: one two; limit 3. Do this."
+    assert str(ConfigError("a", "\ud83d", remedy="b")) == r"a: \ud83d. b"

@@ -18,7 +18,7 @@ from steps.text.packing import PackedBlocks
 from steps.tokenize_corpus import FOLDERS as TOKENIZE_FOLDERS
 from steps.tokenize_corpus import tokenize_corpus
 from steps.train_tokenizer import FOLDERS as TRAIN_FOLDERS
-from steps.train_tokenizer import train_tokenizer, write_tokenizer_folder
+from steps.train_tokenizer import REPORTS, train_tokenizer, write_tokenizer_folder
 
 SAMPLE = Path(__file__).parents[2] / "steps" / "sample_data" / "corpus.jsonl"
 
@@ -44,7 +44,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory, corpus: Path, base_model
     output = tmp_path_factory.mktemp("tokenizer") / "out"
     arguments = [f"--corpus={corpus}", f"--base_model={base_model}", f"--output={output}"]
     arguments.append("--vocabulary_sizes=[1024,2048]")
-    assert run_step(train_tokenizer, TrainTokenizerConfig, TRAIN_FOLDERS, arguments=arguments) == EXIT_DONE
+    assert run_step(train_tokenizer, TrainTokenizerConfig, TRAIN_FOLDERS, reports=REPORTS, arguments=arguments) == 0
     return output
 
 
@@ -59,7 +59,16 @@ def test_fertility_report(tokenizer: Path) -> None:
 
 def run_train(tmp_path: Path, corpus: Path, base_model: Path, *settings: str) -> int:
     arguments = [f"--corpus={corpus}", f"--base_model={base_model}", f"--output={tmp_path / 'out'}", *settings]
-    return run_step(train_tokenizer, TrainTokenizerConfig, TRAIN_FOLDERS, arguments=arguments)
+    return run_step(train_tokenizer, TrainTokenizerConfig, TRAIN_FOLDERS, reports=REPORTS, arguments=arguments)
+
+
+def test_two_runs_have_one_content(tmp_path: Path, corpus: Path, base_model: Path, tokenizer: Path) -> None:
+    """Though fertility.json holds the seconds and the memory of each."""
+    assert run_train(tmp_path, corpus, base_model, "--vocabulary_sizes=[1024,2048]") == EXIT_DONE
+    first, second = read_seal(tokenizer), read_seal(tmp_path / "out")
+    assert first.reports == ["fertility.json"]
+    assert first.files["fertility.json"] != second.files["fertility.json"]
+    assert first.content_digest == second.content_digest
 
 
 def test_a_wide_tolerance_takes_the_smaller_one(tmp_path: Path, corpus: Path, base_model: Path) -> None:
@@ -87,7 +96,7 @@ def test_bad_settings(
 
 def tokenize(corpus: Path, tokenizer: Path, output: Path, *more: str) -> int:
     arguments = [f"--corpus={corpus}", f"--tokenizer={tokenizer}", f"--output={output}", "--block_tokens=128", *more]
-    return run_step(tokenize_corpus, TokenizeCorpusConfig, TOKENIZE_FOLDERS, arguments=arguments)
+    return run_step(tokenize_corpus, TokenizeCorpusConfig, TOKENIZE_FOLDERS, shares_work=True, arguments=arguments)
 
 
 def test_blocks_hold_the_whole_text(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
