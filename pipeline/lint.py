@@ -7,6 +7,7 @@ step's arguments are held against the request that the service would make of the
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,7 @@ SAMPLE_EXECUTION = {
     "StartDateTime": "2000-01-01T00:00:00Z",
     "CurrentDateTime": "2000-01-01T00:00:00Z",
 }
+IMAGE_BY_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 # Members that the step cache compares: an execution's own values there mean that it never hits.
 CACHE_KEY_MEMBERS = (
     "AppSpecification",
@@ -135,6 +137,7 @@ def _step_problems(node: Node, scope: SampleScope, definition: Mapping[str, Any]
     yield from _typed_text_problems(node, definition)
     yield from _cache_key_problems(node)
     yield from _storage_problems(node, resolved)
+    yield from _image_problems(node, resolved)
     yield from _model_folder_problems(node, resolved)
 
 
@@ -187,6 +190,22 @@ def _storage_problems(node: Node, resolved: Any) -> Iterator[Problem]:
     if "VolumeKmsKeyId" in resources and has_local_storage(instance_type):
         remedy = "Leave the key out: local disks are encrypted by the instance."
         yield Problem(f"{node.name}.VolumeKmsKeyId", "given", f"none with {instance_type}", remedy)
+
+
+def _image_problems(node: Node, resolved: Any) -> Iterator[Problem]:
+    """A tag may come to mean another image: the step cache would not notice, and a model's provenance would be gone."""
+    if node.type not in ("Processing", "Training", "RegisterModel"):
+        return
+    containers = resolved.get("InferenceSpecification", {}).get("Containers", [])
+    images = [
+        ("AppSpecification.ImageUri", resolved.get("AppSpecification", {}).get("ImageUri")),
+        ("AlgorithmSpecification.TrainingImage", resolved.get("AlgorithmSpecification", {}).get("TrainingImage")),
+        *((f"Containers[{index}].Image", container.get("Image")) for index, container in enumerate(containers)),
+    ]
+    for path, image in images:
+        if image is not None and not IMAGE_BY_DIGEST.fullmatch(str(image)):
+            remedy = "Name the image by its digest."
+            yield Problem(f"{node.name}.{path}", str(image), "ends in @sha256:<64 hexadecimal digits>", remedy)
 
 
 def _model_folder_problems(node: Node, resolved: Any) -> Iterator[Problem]:

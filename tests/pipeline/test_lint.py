@@ -8,13 +8,14 @@ from pipeline.instances import has_local_storage
 from pipeline.lint import MAX_DEFINITION_CHARACTERS, check_definition, lint_definition
 from steps.contract import ConfigError
 
+IMAGE = "000000000000.dkr.ecr.us-west-2.amazonaws.com/somebody@sha256:" + "1" * 64
 PARAMETER = {"Get": "Parameters.Count"}
 
 
 def small_definition():
     """A training step, a processing step that reads its model, a gate on the second one's file."""
     training = {
-        "AlgorithmSpecification": {"TrainingImage": "image", "TrainingInputMode": "File"},
+        "AlgorithmSpecification": {"TrainingImage": IMAGE, "TrainingInputMode": "File"},
         "HyperParameters": {"count": {"Std:Join": {"On": "", "Values": [PARAMETER]}}},
         "ResourceConfig": {"InstanceType": "ml.g5.xlarge", "InstanceCount": PARAMETER, "VolumeSizeInGB": 30},
         "RoleArn": "arn:aws:iam::111122223333:role/some-role",
@@ -27,7 +28,7 @@ def small_definition():
     s3_output = {"S3Uri": "s3://bucket/runs", "LocalPath": "/opt/ml/processing/output", "S3UploadMode": "EndOfJob"}
     cluster = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 30}
     processing = {
-        "AppSpecification": {"ImageUri": "image", "ContainerArguments": ["--step=measure"]},
+        "AppSpecification": {"ImageUri": IMAGE, "ContainerArguments": ["--step=measure"]},
         "ProcessingResources": {"ClusterConfig": cluster},
         "RoleArn": "arn:aws:iam::111122223333:role/some-role",
         "ProcessingInputs": [{"InputName": "model", "S3Input": s3_input}],
@@ -36,7 +37,7 @@ def small_definition():
     file = {"PropertyFileName": "Report", "OutputName": "output", "FilePath": "report.json"}
     value = {"Std:JsonGet": {"PropertyFile": {"Get": "Steps.Measure.PropertyFiles.Report"}, "Path": "a.b"}}
     source = {"S3Uri": model_uri, "S3DataType": "S3Prefix", "CompressionType": "None"}
-    container = {"Image": "image", "ModelDataSource": {"S3DataSource": source}}
+    container = {"Image": IMAGE, "ModelDataSource": {"S3DataSource": source}}
     package = {"ModelPackageGroupName": "group", "InferenceSpecification": {"Containers": [container]}}
     gate = {
         "Conditions": [{"Type": "LessThan", "LeftValue": value, "RightValue": 1.0}],
@@ -118,6 +119,21 @@ SEEDED = {
             S3Uri="s3://bucket/models/output/model"
         ),
         "Register.ModelDataSource: s3://bucket/models/output/model; limit a final /",
+    ),
+    "processing image by tag": (
+        lambda d, s: s["Measure"]["AppSpecification"].update(ImageUri="somebody:latest"),
+        "Measure.AppSpecification.ImageUri: somebody:latest; limit ends in @sha256:",
+    ),
+    "training image by a parameter's tag": (
+        lambda d, s: (
+            d["Parameters"].append({"Name": "Image", "Type": "String", "DefaultValue": "somebody:1.0"}),
+            s["Fit"]["AlgorithmSpecification"].update(TrainingImage={"Get": "Parameters.Image"}),
+        ),
+        "Fit.AlgorithmSpecification.TrainingImage: somebody:1.0; limit ends in @sha256:",
+    ),
+    "serving image by a digest cut short": (
+        lambda d, s: s["Register"]["InferenceSpecification"]["Containers"][0].update(Image=IMAGE[:-1]),
+        "Register.Containers[0].Image: 000000000000",
     ),
     "instance type that processing lacks": (
         lambda d, s: s["Measure"]["ProcessingResources"]["ClusterConfig"].update(InstanceType="ml.p5.48xlarge"),
