@@ -49,7 +49,8 @@ class AwsSection(Section):
     )
     image_uri: str = Field(
         f"{PLACEHOLDER_ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com/langadapt-placeholder@sha256:" + "0" * 64,
-        description="environment image, by digest",
+        pattern=r"^[^@\s]+@sha256:[0-9a-f]{64}$",
+        description="environment image, by digest: behind a tag it could change unseen by the step cache",
     )
     pipeline_name: str = Field("langadapt", pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,81}$", description="pipeline name")
     model_package_group: str = Field(
@@ -76,13 +77,24 @@ class JobSection(Section):
     """Where one step's job runs."""
 
     instance_type: str = Field(pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$", description="SageMaker instance type")
-    instance_count: int = Field(1, ge=1, le=100, description="instances")
     volume_gib: int = Field(100, ge=1, le=16_384, description="storage volume, where the instance has none of its own")
     max_runtime_seconds: int = Field(86_400, ge=60, le=432_000, description="time after which the job is stopped")
 
 
+class ShardedJobSection(JobSection):
+    """A processing job whose instances share its work; the other steps would do all of it once an instance."""
+
+    instance_count: int = Field(1, ge=1, le=100, description="instances")
+
+
 class TrainingJobSection(JobSection):
     max_runtime_seconds: int = Field(86_400, ge=60, le=2_419_200, description="time after which the job is stopped")
+
+
+class ShardedTrainingJobSection(TrainingJobSection):
+    """A training job whose instances share each optimizer step."""
+
+    instance_count: int = Field(1, ge=1, le=100, description="instances")
 
 
 class ComputeSection(Section):
@@ -90,9 +102,9 @@ class ComputeSection(Section):
 
     prepare_corpus: JobSection = JobSection(instance_type="ml.m5.4xlarge")
     train_tokenizer: JobSection = JobSection(instance_type="ml.m5.4xlarge")
-    tokenize_corpus: JobSection = JobSection(instance_type="ml.m5.4xlarge")
+    tokenize_corpus: ShardedJobSection = ShardedJobSection(instance_type="ml.m5.4xlarge")
     adapt_vocabulary: JobSection = JobSection(instance_type="ml.m5.4xlarge")
-    continued_pretraining: TrainingJobSection = TrainingJobSection(instance_type="ml.p4d.24xlarge")
+    continued_pretraining: ShardedTrainingJobSection = ShardedTrainingJobSection(instance_type="ml.p4d.24xlarge")
     fine_tune: TrainingJobSection = TrainingJobSection(instance_type="ml.g5.8xlarge")
     evaluate_model: JobSection = JobSection(instance_type="ml.g5.8xlarge")
     cache_days: int = Field(30, ge=1, le=365, description="days that the step cache is valid")
@@ -211,7 +223,8 @@ def _siblings(location: tuple[int | str, ...]) -> tuple[str, list[str]]:
     return str(location[-1]), list(model.model_fields)
 
 
-def config_digest(config: pydantic.BaseModel) -> str:
-    """sha256 of a configuration's canonical JSON."""
-    canonical = json.dumps(config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False)
+def config_digest(config: pydantic.BaseModel, ignored_fields: Iterable[str] = ()) -> str:
+    """sha256 of a configuration's canonical JSON, without the ignored fields."""
+    values = config.model_dump(mode="json", exclude=set(ignored_fields))
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.core.lambda_helper import Lambda
@@ -34,22 +35,27 @@ from sagemaker.mlops.workflow.lambda_step import LambdaOutput, LambdaStep
 from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.pipeline import Pipeline
 
+from pipeline.code_archive import STEPS_FOLDER
 from pipeline.config import PipelineConfig
 from pipeline.job_parts import OUTPUT_NAME
 from pipeline.jobs import Jobs, output_of
 from pipeline.parameters import Parameters
 from pipeline.registration import registration_arguments
+from pipeline.registry import SETTINGS_MEMBER
 
 FERTILITY_FILE = PropertyFile("Fertility", output_name=OUTPUT_NAME, path="fertility.json")
 EVALUATION_FILE = PropertyFile("Evaluation", output_name=OUTPUT_NAME, path="evaluation.json")
 
 
-def build_pipeline(config: PipelineConfig, session: PipelineSession) -> Pipeline:
-    """The pipeline of one configuration. The session only captures requests: nothing is sent and nothing uploaded."""
+def build_pipeline(config: PipelineConfig, session: PipelineSession, package: Path = STEPS_FOLDER) -> Pipeline:
+    """The pipeline of one configuration. The session only captures requests: nothing is sent and nothing uploaded.
+
+    package: folder of the steps' package.
+    """
     parameters = Parameters.of(config)
     resolve_inputs = resolve_inputs_step(config, parameters)
     resolved = resolve_inputs.properties.Outputs
-    jobs = Jobs(config, session, parameters.image_uri, resolved)
+    jobs = Jobs(config, session, parameters.image_uri, resolved, package)
 
     prepare_corpus = jobs.processing_step(
         "PrepareCorpus",
@@ -66,6 +72,7 @@ def build_pipeline(config: PipelineConfig, session: PipelineSession) -> Pipeline
         "TokenizeCorpus",
         "tokenize_corpus",
         inputs={"corpus": prepare_corpus, "tokenizer": train_tokenizer},
+        instance_count=config.compute.tokenize_corpus.instance_count,
     )
     adapt_vocabulary = jobs.processing_step(
         "AdaptVocabulary",
@@ -245,6 +252,8 @@ def model_metadata(jobs: Jobs, resolved: Mapping[str, PipelineVariable]) -> dict
         "corpus_digest": resolved["corpus_digest"],
         "conversations_digest": resolved["conversations_digest"],
         "base_model_digest": resolved["base_model_digest"],
-        # All settings and all code that made the model, in one digest.
-        "recipe_sha256": jobs.lineages["Evaluate"].digest,
+        # All settings that made the model: with its content, what tells it from another version.
+        SETTINGS_MEMBER: jobs.lineages["FineTune"].settings_digest,
+        # The same with all code: where it comes from.
+        "recipe_sha256": jobs.lineages["FineTune"].digest,
     }

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
 
 from sagemaker.core.helper.pipeline_variable import PipelineVariable
@@ -30,10 +31,11 @@ from sagemaker.mlops.workflow.retry import (
 from sagemaker.mlops.workflow.steps import CacheConfig, ProcessingStep, Step, TrainingStep
 from sagemaker.train.model_trainer import ModelTrainer
 
-from pipeline.code_archive import code_archive
+from pipeline.code_archive import STEPS_FOLDER, code_archive
 from pipeline.config import JobSection, PipelineConfig, config_digest
 from pipeline.instances import has_local_storage
 from pipeline.job_parts import OUTPUT_NAME, channel, flag, metric_definition, processing_input, processing_output
+from steps.configs import continued_pretraining
 from steps.contract import config_arguments
 
 LAUNCH_COMMAND = ["python3", "/opt/langadapt/launch.py"]
@@ -45,6 +47,8 @@ MODEL_SUFFIX = "output/model/"
 # The first wait before another attempt; it doubles with each.
 SERVICE_RETRY_SECONDS = 30
 CAPACITY_RETRY_SECONDS = 300
+# Settings of a step with which it still goes on from the same checkpoints; of the steps not named, all count.
+NOT_LEARNED = {"continued_pretraining": continued_pretraining.NOT_LEARNED}
 
 # What a job reads: an earlier step's output folder, or a URI.
 Source: TypeAlias = Step | PipelineVariable
@@ -61,9 +65,14 @@ class LaunchedTrainer(ModelTrainer):
 
 @dataclass(frozen=True)
 class Lineage:
-    """What a step's result depends on: a digest known now, and digests that only the execution knows."""
+    """What a step's result depends on: digests known now, and digests that only the execution knows.
+
+    digest: of the settings and the code of the step and of all before it. settings_digest: the same without the code
+    and without settings that change nothing that is learned.
+    """
 
     digest: str
+    settings_digest: str
     run_time_digests: Mapping[str, PipelineVariable]
 
 
@@ -86,13 +95,15 @@ class Jobs:
     """Makes the job steps of one pipeline.
 
     image_uri: the parameter with the environment image. resolved: ResolveInputs' outputs; a setting `x_digest` of a
-    step gets the output of that name, so that new content under an old URI is a new cache key.
+    step gets the output of that name, so that new content under an old URI is a new cache key. package: the folder
+    of the steps' package, whose code the jobs run.
     """
 
     config: PipelineConfig
     session: PipelineSession
     image_uri: PipelineVariable
     resolved: Mapping[str, PipelineVariable]
+    package: Path = STEPS_FOLDER
     lineages: dict[str, Lineage] = field(default_factory=dict)
 
     @property
@@ -108,6 +119,7 @@ class Jobs:
         inputs: Mapping[str, Source],
         run_time_settings: Mapping[str, PipelineVariable] | None = None,
         instance_type: PipelineVariable | None = None,
+        instance_count: int = 1,
         property_files: Sequence[PropertyFile] = (),
     ) -> ProcessingStep:
         """A processing job that runs the module steps.<step>.
@@ -120,7 +132,7 @@ class Jobs:
             role=self.config.aws.role_arn,
             image_uri=self.image_uri,
             entrypoint=list(LAUNCH_COMMAND),
-            instance_count=job.section.instance_count,
+            instance_count=instance_count,
             instance_type=instance_type or job.section.instance_type,
             volume_size_in_gb=job.section.volume_gib,
             volume_kms_key=self._volume_kms_key(job.section, instance_type),
@@ -205,12 +217,13 @@ class Jobs:
         config = getattr(self.config, step)
         settings = config_arguments(config)
         digests = {key: self.resolved[key] for key in settings if key.endswith("_digest") and key in self.resolved}
-        archive = code_archive(step)
+        archive = code_archive(step, self.package)
         sources = {input_name: output_of(source) for input_name, source in inputs.items()}
         upstream = {key: self.lineages[source.name] for key, source in inputs.items() if isinstance(source, Step)}
         inherited = {key: value for lineage in upstream.values() for key, value in lineage.run_time_digests.items()}
         self.lineages[name] = Lineage(
             digest=_digest([step, config_digest(config), archive.digest, *_digests(upstream)]),
+            settings_digest=_digest([step, self._learned_digest(step), *_settings_digests(upstream)]),
             run_time_digests={**inherited, **digests},
         )
         return Job(
@@ -224,16 +237,20 @@ class Jobs:
             lineage=self.lineages[name],
         )
 
+    def _learned_digest(self, step: str) -> str:
+        """sha256 of a step's settings, those left out that change nothing that is learned."""
+        return config_digest(getattr(self.config, step), NOT_LEARNED.get(step, ()))
+
     def _checkpoint_uri(self, job: Job) -> Join:
-        """checkpoints/<step>/<config>/<code>/<inputs>, the inputs as the digests of all that makes them.
+        """checkpoints/<step>/<settings>/<code>/<inputs>, the inputs as the digests of all that makes them.
 
         What an earlier step will write is unknown when this is compiled, but its settings, its code and, in the
         execution, the digests of the user's data are known: any change of them starts clean. No instance count:
-        checkpoints reshard. No execution id: a later execution goes on from here.
+        checkpoints reshard. No setting of speed or reports. No execution id: a later execution goes on from here.
         """
         fixed = [
             f"{self.root}/checkpoints/{job.step}",
-            config_digest(getattr(self.config, job.step)),
+            self._learned_digest(job.step),
             job.code_digest,
             _digest(_digests(job.upstream)),
         ]
@@ -296,6 +313,10 @@ def output_of(source: Source) -> PipelineVariable:
 
 def _digests(upstream: Mapping[str, Lineage]) -> list[str]:
     return [upstream[key].digest for key in sorted(upstream)]
+
+
+def _settings_digests(upstream: Mapping[str, Lineage]) -> list[str]:
+    return [upstream[key].settings_digest for key in sorted(upstream)]
 
 
 def _digest(parts: Sequence[str]) -> str:

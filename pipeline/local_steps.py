@@ -103,7 +103,6 @@ def run_register_model(node: Node, record: StepRecord, execution: Execution) -> 
         request=request,
         status=request.get("ModelApprovalStatus", "PendingManualApproval"),
         run_folder=execution.run_folder,
-        execution_id=result.execution_id,
     )
     result.registered, result.registered_is_new = version, is_new
     arn = f"arn:aws:sagemaker:local:000000000000:model-package/{version.group}/{version.version}"

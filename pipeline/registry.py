@@ -22,12 +22,12 @@ from typing import Any, Literal
 import pydantic
 
 from pipeline.local_cache import all_files, content_digest, text_digest
-from pipeline.uri_folders import is_uri
 from steps.contract import ConfigError, StepError, nearest_name, write_json
 
 VERSION_FILE = "version.json"
-# What a model was compared with changes with every approval; it does not make it another model.
-COMPARISON_PREFIX = "champion."
+# The metadata with the digest of the settings that made a model. Nothing else in the metadata makes it another model:
+# not the code, which leaves its trace in the weights or none, and no figure, which follows from model and text.
+SETTINGS_MEMBER = "settings_sha256"
 Status = Literal["PendingManualApproval", "Approved", "Rejected"]
 
 
@@ -41,7 +41,7 @@ class Approval(pydantic.BaseModel):
 
 
 class VersionRecord(pydantic.BaseModel):
-    """version.json. identity: sha256 over model content and metadata; the same identity is the same version."""
+    """version.json. identity: sha256 over model content and settings; the same identity is the same version."""
 
     model_config = pydantic.ConfigDict(protected_namespaces=())
 
@@ -128,20 +128,18 @@ class LocalRegistry:
         request: Mapping[str, Any],
         status: str = "PendingManualApproval",
         run_folder: Path | None = None,
-        execution_id: str = "",
     ) -> tuple[ModelVersion, bool]:
-        """A version for this model and metadata, and whether it is new: what is registered already is given back.
+        """A version for this model and its settings, and whether it is new: what is registered already is given back.
 
-        metadata: kept with the version; all of it that describes the model itself, so no URI, no execution id and no
-        comparison with a champion, tells two registrations of one model content apart.
-        execution_id: the id by which values that belong to one execution are known.
+        metadata: kept with a new version; its `settings_sha256`, empty where there is none, tells two registrations of
+        one model content apart.
         Raises StepError for a missing or empty model folder, ConfigError for an unknown status.
         """
         known = ("PendingManualApproval", "Approved", "Rejected")
         if status not in known:
             raise ConfigError("ModelApprovalStatus", status, remedy=nearest_name(status, known))
         digest = content_digest(model)
-        identity = text_digest(json.dumps([digest, lasting(metadata, execution_id)], sort_keys=True))
+        identity = text_digest(json.dumps([digest, metadata.get(SETTINGS_MEMBER, "")]))
         for entry in self.list_versions(group):
             if entry.identity == identity:
                 return entry, False
@@ -187,15 +185,6 @@ class LocalRegistry:
             reason = " ".join(str(error).split())[:120]
             raise StepError(str(folder), f"no model version ({reason})", remedy="Restore it from a copy.") from error
         return ModelVersion(**record.model_dump(), model_folder=folder / "model", approvals=approvals)
-
-
-def lasting(metadata: Mapping[str, str], execution_id: str) -> dict[str, str]:
-    """The metadata that describes a model itself, whichever execution registers it."""
-    return {
-        name: value
-        for name, value in metadata.items()
-        if not (name.startswith(COMPARISON_PREFIX) or is_uri(value) or (execution_id and execution_id in value))
-    }
 
 
 def _write_approval(folder: Path, approval: Approval, number: int) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from steps.configs.continued_pretraining import ContinuedPretrainingConfig
+from steps.configs.continued_pretraining import NOT_LEARNED, ContinuedPretrainingConfig
 from steps.contract import Folder, StepError, StepFolders, peak_memory_bytes, report, run_step, write_json
 from steps.modeling.batches import BatchPlan
 from steps.modeling.checkpoints import CheckpointStore, checkpoint_key
@@ -39,18 +39,6 @@ from steps.text.packing import PackedBlocks
 
 FOLDERS = [Folder("model"), Folder("blocks")]
 TENSORBOARD_VARIABLE = "LANGADAPT_TENSORBOARD"
-# Settings that change speed, reports and safety, but not what is learned: another value still resumes.
-NOT_LEARNED = (
-    "device_batch_blocks",
-    "activation_checkpointing",
-    "liger",
-    "device",
-    "log_every_steps",
-    "validate_every_steps",
-    "max_validation_blocks",
-    "checkpoint_every_steps",
-    "kept_checkpoints",
-)
 # Of the parameters while training. Mixed precision keeps float32 masters.
 TRAINING_DTYPES = {"float32": torch.float32, "bfloat16_mixed": torch.float32, "bfloat16": torch.bfloat16}
 EXPORT_DTYPES = {"float32": torch.float32, "bfloat16_mixed": torch.bfloat16, "bfloat16": torch.bfloat16}

@@ -8,6 +8,20 @@ from pydantic import Field
 
 from steps.contract import StepConfig
 
+# Settings that change speed, reports and safety, but not what is learned: with another value the step goes on from the
+# same checkpoints, so they count neither in a checkpoint's key nor in the place where checkpoints lie.
+NOT_LEARNED = (
+    "device_batch_blocks",
+    "activation_checkpointing",
+    "liger",
+    "device",
+    "log_every_steps",
+    "validate_every_steps",
+    "max_validation_blocks",
+    "checkpoint_every_steps",
+    "kept_checkpoints",
+)
+
 
 class ContinuedPretrainingConfig(StepConfig):
     """Two phases of continued pretraining: embeddings only, then all weights."""

@@ -59,12 +59,32 @@ def test_overrides_are_yaml_and_texts_stay_texts() -> None:
         ("data.source_corpus=/x", "data.source_corpus needs thresholds.max_retention_loss"),
         ("thresholds.max_bits_per_byte=.inf", "thresholds.max_bits_per_byte"),
         ("aws.region=mars", "aws.region: 'mars'"),
+        ("aws.image_uri=000000000000.dkr.ecr.us-west-2.amazonaws.com/x:latest", "aws.image_uri: "),
+        ("compute.fine_tune.instance_count=2", "compute.fine_tune.instance_count: no such field"),
+        ("compute.prepare_corpus.instance_count=2", "compute.prepare_corpus.instance_count: no such field"),
+        ("compute.evaluate_model.instance_count=1", "compute.evaluate_model.instance_count: no such field"),
     ],
 )
 def test_errors_name_the_field(override: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(overrides=[override])
     assert words in str(caught.value)
+
+
+def test_only_steps_that_share_their_work_have_several_instances() -> None:
+    compute = load_config("laptop").compute
+    sections = {
+        name: section
+        for name in type(compute).model_fields
+        if hasattr(section := getattr(compute, name), "instance_type")
+    }
+    assert {name for name, section in sections.items() if hasattr(section, "instance_count")} == {
+        "tokenize_corpus",
+        "continued_pretraining",
+    }
+    overrides = ["compute.tokenize_corpus.instance_count=3", "compute.continued_pretraining.instance_count=4"]
+    compute = load_config("laptop", overrides=overrides).compute
+    assert (compute.tokenize_corpus.instance_count, compute.continued_pretraining.instance_count) == (3, 4)
 
 
 def test_unknown_preset_and_file(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
+from pipeline.code_archive import STEPS_FOLDER
+from pipeline.compile import offline_sdk
 from pipeline.config import config_digest, load_config, preset_names
 from pipeline.references import reference_kind, referenced_steps, walk_references
-from steps.configs.continued_pretraining import ContinuedPretrainingConfig
+from steps.configs.continued_pretraining import NOT_LEARNED, ContinuedPretrainingConfig
 from steps.contract import config_arguments, parse_config
 from steps.schemas.evaluation import BitsPerByte, Champion, Evaluation, Retention
 from steps.schemas.fertility import FertilityReport
@@ -207,7 +210,7 @@ def test_checkpoints_follow_settings_code_and_inputs_but_no_instance_count(defin
     compiled = definition()
     root, config, code, inputs, *data = checkpoint_parts(compiled, "ContinuedPretraining")
     assert root.endswith("/checkpoints/continued_pretraining")
-    assert config == config_digest(load_config("laptop").continued_pretraining)
+    assert config == config_digest(load_config("laptop").continued_pretraining, NOT_LEARNED)
     assert inputs_of(steps_of(compiled)["ContinuedPretraining"])["code"].endswith(f"/code/{code}.zip")
     assert re.fullmatch("[0-9a-f]{64}", inputs)
     assert [entry["Get"].split("'")[1] for entry in data] == ["base_model_digest", "corpus_digest"]
@@ -228,6 +231,55 @@ def test_another_setting_upstream_starts_checkpoints_clean_and_one_downstream_do
     assert upstream[3] != before[3]
     downstream = definition("laptop", "fine_tune.learning_rate=0.5")
     assert checkpoint_parts(downstream, "ContinuedPretraining") == before
+
+
+def test_settings_of_speed_and_reports_go_on_from_the_same_checkpoints_and_others_do_not(definition):
+    before = checkpoint_parts(definition(), "ContinuedPretraining")
+    changed = {
+        "device_batch_blocks": 8, "activation_checkpointing": True, "liger": "off", "device": "cpu",
+        "log_every_steps": 7, "validate_every_steps": 7, "max_validation_blocks": 7, "checkpoint_every_steps": 7,
+        "kept_checkpoints": 7,
+    }  # fmt: skip
+    assert changed.keys() == set(NOT_LEARNED)
+    overrides = [f"continued_pretraining.{name}={json.dumps(value)}" for name, value in changed.items()]
+    assert load_config("laptop", overrides=overrides).continued_pretraining != load_config().continued_pretraining
+    assert checkpoint_parts(definition("laptop", *overrides), "ContinuedPretraining") == before
+    learned = definition("laptop", "continued_pretraining.weight_decay=0.05")
+    assert checkpoint_parts(learned, "ContinuedPretraining") != before
+
+
+def metadata_of(compiled):
+    return steps_of(compiled)["RegisterModel"]["Arguments"]["CustomerMetadataProperties"]
+
+
+def test_a_version_is_known_by_the_settings_that_made_its_model(definition):
+    before = metadata_of(definition())
+    for override in ("evaluate_model.bootstrap_resamples=500", "continued_pretraining.log_every_steps=7"):
+        assert metadata_of(definition("laptop", override))["settings_sha256"] == before["settings_sha256"]
+    assert metadata_of(definition("laptop", "evaluate_model.bootstrap_resamples=500")) == before
+    for override in ("fine_tune.learning_rate=0.5", "prepare_corpus.text_field=body"):
+        assert metadata_of(definition("laptop", override))["settings_sha256"] != before["settings_sha256"]
+
+
+def test_a_changed_line_of_code_changes_its_step_and_what_follows_and_nothing_before(tmp_path):
+    package = shutil.copytree(STEPS_FOLDER, tmp_path / "steps", ignore=shutil.ignore_patterns("__pycache__"))
+    config = load_config("laptop")
+    with offline_sdk(config) as session:
+        from pipeline.definition import build_pipeline
+
+        before = json.loads(build_pipeline(config, session, package).definition())
+        with (package / "fine_tune.py").open("a") as stream:
+            stream.write("# one more line\n")
+        after = json.loads(build_pipeline(config, session, package).definition())
+
+    steps, changed = steps_of(before), steps_of(after)
+    assert {name for name in steps if steps[name] != changed[name]} == {"FineTune", "QualityGate", "RegisterModel"}
+    assert inputs_of(steps["FineTune"])["code"] != inputs_of(changed["FineTune"])["code"]
+    # Evaluate's own arguments change as it starts: they are made of FineTune's job and output.
+    assert "FineTune" in referenced_steps(changed["Evaluate"]["Arguments"])
+    # The same weights of other code are the same version; where they come from is still told.
+    before_metadata, after_metadata = metadata_of(before), metadata_of(after)
+    assert {name for name in before_metadata if before_metadata[name] != after_metadata[name]} == {"recipe_sha256"}
 
 
 def test_one_changed_setting_changes_the_arguments_of_its_step_alone(definition):

@@ -30,10 +30,8 @@ def seal_model(folder, seconds):
     return folder
 
 
-def register(registry, model, group="texts", execution_id="e1", **metadata):
-    return registry.register(
-        group=group, model=model, metadata=metadata, metrics={"bits": 1.5}, request={"a": 1}, execution_id=execution_id
-    )
+def register(registry, model, group="texts", **metadata):
+    return registry.register(group=group, model=model, metadata=metadata, metrics={"bits": 1.5}, request={"a": 1})
 
 
 def test_a_version_keeps_model_metrics_and_status(registry, model):
@@ -46,20 +44,19 @@ def test_a_version_keeps_model_metrics_and_status(registry, model):
     assert registry.show(1) == version
 
 
-def test_the_same_model_and_metadata_is_the_same_version(registry, model):
-    first, _ = register(registry, model, recipe="r", source="s3://b/runs/e1/x", id="run e1", **{"champion.bits": "2"})
-    # Seconds in the seal, the execution's id, a URI and what it was compared with make no other model.
+def test_the_same_model_of_the_same_settings_is_the_same_version(registry, model):
+    first, _ = register(registry, model, settings_sha256="s", recipe_sha256="r", **{"champion.bits": "2"})
+    # Seconds in the seal, code that made the same bytes and figures of another measurement make no other model.
     seal_model(model, 2.0)
-    second, is_new = register(
-        registry, model, recipe="r", execution_id="e2", source="s3://b/runs/e2/x", id="run e2", **{"champion.bits": "1"}
-    )
+    second, is_new = register(registry, model, settings_sha256="s", recipe_sha256="code", **{"champion.bits": "1"})
     assert (second, is_new) == (first, False)
+    assert second.metadata["recipe_sha256"] == "r"
 
-    assert register(registry, model, recipe="other")[0].version == 2
+    assert register(registry, model, settings_sha256="other", recipe_sha256="r")[0].version == 2
     (model / "model.safetensors").write_bytes(b"Weights")
     seal_model(model, 2.0)
-    assert register(registry, model, recipe="r")[0].version == 3
-    assert register(registry, model, group="more", recipe="r")[0].version == 1
+    assert register(registry, model, settings_sha256="s")[0].version == 3
+    assert register(registry, model, group="more", settings_sha256="s")[0].version == 1
 
 
 def test_the_registered_model_survives_whatever_happens_to_the_run(registry, model):
