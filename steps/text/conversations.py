@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from steps.contract import StepError
-from steps.text.reading import READ_ERRORS, open_bytes, text_files
+from steps.text.reading import READ_ERRORS, is_valid_unicode, open_bytes, text_files
 
 Message = dict[str, str]
 ROLES = ("system", "user", "assistant")
@@ -113,4 +113,6 @@ def _read_conversation(value: dict[str, Any], form: str, where: str) -> list[Mes
 def _message(role: str, content: Any, field: str, where: str) -> Message:
     if not isinstance(content, str):
         raise StepError(where, f"no text field {field}", remedy="One file holds one form of conversations.")
+    if not is_valid_unicode(content):
+        raise StepError(where, f"invalid Unicode in {field}", remedy="Write whole characters, no half surrogate pairs.")
     return {"role": role, "content": unicodedata.normalize("NFC", content)}

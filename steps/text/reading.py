@@ -129,6 +129,15 @@ def _decode(line: bytes) -> str | None:
         return None
 
 
+def is_valid_unicode(text: str) -> bool:
+    """False for a text with half of a surrogate pair, which JSON can spell (\\ud83d) and UTF-8 cannot hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _jsonl_records(file: Path, text_field: str) -> Iterator[Record]:
     with open_bytes(file) as stream:
         for number, line in enumerate(stream, 1):
@@ -150,6 +159,8 @@ def _text_of_json(line: bytes, text_field: str) -> tuple[str | None, str | None]
         return None, "not JSON"
     if not isinstance(value, dict) or not isinstance(value.get(text_field), str):
         return None, f'no text field "{text_field}"'
+    if not is_valid_unicode(value[text_field]):
+        return None, "invalid Unicode"
     return value[text_field], None
 
 
@@ -187,8 +198,13 @@ def _parquet_records(file: Path, text_field: str) -> Iterator[Record]:
             )
         number = 0
         for batch in table.iter_batches(batch_size=1_000, columns=[text_field]):
-            for text in batch.column(0).to_pylist():
+            for value in batch.column(0):
                 number += 1
+                try:
+                    text = value.as_py()
+                except UnicodeDecodeError:
+                    yield Record(file.name, number, fault="invalid UTF-8")
+                    continue
                 if isinstance(text, str):
                     yield Record(file.name, number, text)
                 else:

@@ -63,6 +63,8 @@ def test_text_is_brought_to_nfc(tmp_path):
         (b"null\n", "a.jsonl line 1: null"),
         (b"{\n", "a.jsonl line 1: not JSON"),
         (b'{"prompt": "\xff"}\n', "a.jsonl line 1: invalid UTF-8"),
+        (b'{"prompt": "a", "completion": "\\ud83d"}\n', "a.jsonl line 1: invalid Unicode in completion"),
+        (b'{"\\ud83d": "a"}\n', r"a.jsonl line 1: fields \\ud83d; limit messages"),
         (b"\n \n", "no conversations in it"),
     ],
 )

@@ -59,7 +59,9 @@ def test_zstd_frames_after_one_another(tmp_path: Path) -> None:
 
 
 def test_faulty_lines_are_records_with_a_fault(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(b'{"text": "ok"}\nno json\n{"other": 1}\n\xff\xfe\n\n{"text": 3}\n')
+    (tmp_path / "a.jsonl").write_bytes(
+        b'{"text": "ok"}\nno json\n{"other": 1}\n\xff\xfe\n\n{"text": 3}\n{"text": "\\ud83d"}\n'
+    )
     records = list(read_records(tmp_path / "a.jsonl", "text"))
     assert [record.fault for record in records] == [
         None,
@@ -67,8 +69,16 @@ def test_faulty_lines_are_records_with_a_fault(tmp_path: Path) -> None:
         'no text field "text"',
         "invalid UTF-8",
         'no text field "text"',
+        "invalid Unicode",
     ]
     assert records[3].number == 4
+
+
+def test_a_parquet_row_that_is_no_text_is_a_record_with_a_fault(tmp_path: Path) -> None:
+    rows = pyarrow.array([b"whole", b"\xff\xfe"]).view(pyarrow.string())
+    pyarrow.parquet.write_table(pyarrow.table({"text": rows}), tmp_path / "a.parquet")
+    records = list(read_records(tmp_path / "a.parquet", "text"))
+    assert [(record.text, record.fault) for record in records] == [("whole", None), (None, "invalid UTF-8")]
 
 
 def test_unknown_kind_and_empty_folder(tmp_path: Path) -> None:
