@@ -26,14 +26,15 @@ _MANY_BLANK_LINES = re.compile(r"\n{3,}")
 
 def normalise(text: str) -> str:
     """NFC; one kind of line end; no control characters, trailing spaces or runs of blank lines."""
-    text = unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
-    text = _CONTROL.sub("", text)
+    text = _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    # Only now: what was deleted may have stood between a letter and its mark.
+    text = unicodedata.normalize("NFC", text)
     text = _SPACE_AT_LINE_END.sub("\n", text)
     return _MANY_BLANK_LINES.sub("\n\n", text).strip()
 
 
 def repair_homoglyphs(text: str) -> tuple[str, int]:
-    """The text with Cyrillic look-alikes inside Latin words mapped to Latin, and how many letters that were.
+    """The text, NFC, with Cyrillic look-alikes inside Latin words mapped to Latin, and how many letters that were.
 
     A word is Latin when it has a Latin letter and each of its Cyrillic letters has a Latin look-alike; a word of
     Cyrillic letters alone stays as it is.
@@ -51,7 +52,8 @@ def repair_homoglyphs(text: str) -> tuple[str, int]:
         repaired += sum(before != after for before, after in zip(word, mapped, strict=True))
         return mapped
 
-    return _WORD_WITH_CYRILLIC.sub(repair, text), repaired
+    # A mark that has no composed form with the Cyrillic letter may have one with the Latin letter.
+    return unicodedata.normalize("NFC", _WORD_WITH_CYRILLIC.sub(repair, text)), repaired
 
 
 def cut(text: str, max_bytes: int) -> list[str]:

@@ -12,6 +12,12 @@ def test_nfc_line_ends_and_control_characters() -> None:
     assert normalise("  g\u0306o\u0308z \r\nsu\x00\ufeff\r\n\r\n\r\n\r\nson ") == "ğöz\nsu\n\nson"
 
 
+def test_marks_join_their_letters_whatever_stood_between() -> None:
+    assert normalise("e\u200b\u0301") == normalise("e\x00\u0301") == "é"
+    # Cyrillic о and Latin o look the same; only the Latin one has a composed form with the acute.
+    assert repair_homoglyphs(normalise("g\u043e\u0301l")) == ("gól", 1)
+
+
 def test_cyrillic_schwa_inside_latin_words() -> None:
     repaired, count = repair_homoglyphs("dәvәt Әli, mәktub")
     assert (repaired, count) == ("dəvət Əli, məktub", 4)
