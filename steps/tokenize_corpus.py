@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 
 from steps.configs.tokenize_corpus import TokenizeCorpusConfig
 from steps.contract import Folder, StepError, StepFolders, report, run_step
-from steps.text.bbpe import load_fast_tokenizer, tokenizer_digest
+from steps.text.bbpe import encode_as_text, load_fast_tokenizer, tokenizer_digest
 from steps.text.chat_template import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN
 from steps.text.corpus import iterate_shard, read_summary
 from steps.text.packing import PartSummary, Vocabulary, write_part
@@ -47,7 +47,10 @@ def tokenize_corpus(config: TokenizeCorpusConfig, folders: StepFolders) -> dict[
         for shard in splits[split].shards[folders.instance_index :: folders.instance_count]:
             encoded = encode_shard(folders["corpus"] / shard, tokenizer)
             name = Path(shard).stem
-            summary = write_part(folders.output / split, name, encoded, config.block_tokens, vocabulary)
+            parts_of_split = len(splits[split].shards)
+            summary = write_part(
+                folders.output / split, name, encoded, config.block_tokens, vocabulary, parts=parts_of_split
+            )
             parts[split].append(summary)
             report(part=f"{split}/{name}", tokens=summary.tokens)
     blocks = sum(part.blocks for part in parts["train"])
@@ -69,10 +72,10 @@ def token_id(tokenizer: Tokenizer, token: str) -> int:
 
 
 def encode_shard(shard: Path, tokenizer: Tokenizer) -> Iterator[tuple[list[int], int]]:
-    """(token ids without special ones, UTF-8 bytes) of each document of a shard."""
+    """(token ids without special ones, UTF-8 bytes) of each document of a shard; spelt special tokens are text."""
     remaining = iterate_shard(shard)
     while documents := list(itertools.islice(remaining, BATCH_DOCUMENTS)):
-        encodings = tokenizer.encode_batch_fast(documents, add_special_tokens=False)
+        encodings = encode_as_text(tokenizer, documents)
         for document, encoding in zip(documents, encodings, strict=True):
             yield encoding.ids, len(document.encode())
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Encoding, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from steps.contract import StepError
 from steps.text.chat_template import (
@@ -110,6 +110,20 @@ def assemble(vocabulary: dict[str, int], merges: Iterable[Any]) -> Tokenizer:
     tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
     assert tokenizer.encode("a").ids[0] == bos_id
     return tokenizer
+
+
+def encode_as_text(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Encoding]:
+    """Token ids of texts, no special tokens added.
+
+    The spelling of a special token, say <|eot_id|> in a page about chat templates, becomes the tokens of its
+    characters: text must never give the model an order.
+    """
+    before = tokenizer.encode_special_tokens
+    tokenizer.encode_special_tokens = True
+    try:
+        return tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    finally:
+        tokenizer.encode_special_tokens = before
 
 
 def load_fast_tokenizer(folder: Path) -> Tokenizer:

@@ -8,6 +8,7 @@ import numpy
 from tokenizers import Tokenizer
 
 from steps.schemas.fertility import TextFertility
+from steps.text.bbpe import encode_as_text
 
 BOOTSTRAP_RESAMPLES = 1_000
 
@@ -18,7 +19,7 @@ def measure_fertility(tokenizer: Tokenizer, documents: Sequence[str]) -> TextFer
     tokens_per_word: all tokens over all words. bytes_per_token: UTF-8 bytes over tokens, comparable across scripts
     without spaces. one_token_words: share of the words, in running text with a space before them, that are one token.
     """
-    encodings = tokenizer.encode_batch(list(documents), add_special_tokens=False)
+    encodings = encode_as_text(tokenizer, documents)
     tokens = numpy.array([len(encoding.ids) for encoding in encodings], dtype=numpy.float64)
     words = numpy.array([len(document.split()) for document in documents], dtype=numpy.float64)
     size = sum(len(document.encode()) for document in documents)
@@ -39,7 +40,7 @@ def one_token_share(tokenizer: Tokenizer, documents: Sequence[str]) -> float:
         for word in document.split():
             occurrences[word] = occurrences.get(word, 0) + 1
     words = sorted(occurrences)
-    encodings = tokenizer.encode_batch([f" {word}" for word in words], add_special_tokens=False)
+    encodings = encode_as_text(tokenizer, [f" {word}" for word in words])
     single = sum(occurrences[word] for word, encoding in zip(words, encodings, strict=True) if len(encoding.ids) == 1)
     return single / sum(occurrences.values())
 

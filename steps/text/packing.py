@@ -23,7 +23,7 @@ IGNORED_LABEL = -100
 
 
 class PartSummary(BaseModel):
-    """Totals of one part: bytes are UTF-8 of the source text, tokens leave padding out."""
+    """Totals of one part: bytes are UTF-8 of the source text, tokens leave padding out. parts: of the whole split."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -35,6 +35,7 @@ class PartSummary(BaseModel):
     pad_token_id: int
     vocab_size: int
     tokenizer_sha256: str
+    parts: int
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,18 @@ class Vocabulary:
 
 
 def write_part(
-    folder: Path, name: str, encoded: Iterable[tuple[Sequence[int], int]], block_tokens: int, vocabulary: Vocabulary
+    folder: Path,
+    name: str,
+    encoded: Iterable[tuple[Sequence[int], int]],
+    block_tokens: int,
+    vocabulary: Vocabulary,
+    *,
+    parts: int = 1,
 ) -> PartSummary:
-    """Packs (token ids without special ones, UTF-8 bytes) of documents into one part and writes it."""
+    """Packs (token ids without special ones, UTF-8 bytes) of documents into one part and writes it.
+
+    name: part-00000 and so on. parts: how many parts the split has, whoever writes the others.
+    """
     blocks: list[numpy.ndarray] = []
     starts: list[list[int]] = []
     block: list[int] = []
@@ -92,6 +102,7 @@ def write_part(
         pad_token_id=vocabulary.pad_token_id,
         vocab_size=vocabulary.size,
         tokenizer_sha256=vocabulary.tokenizer_sha256,
+        parts=parts,
     )
     write_json(folder / f"{name}.json", summary.model_dump(mode="json"))
     return summary
@@ -100,7 +111,7 @@ def write_part(
 class PackedBlocks:
     """All parts of a split, memory-mapped: any block is read without those before it.
 
-    Raises StepError where there is no part or parts disagree on tokenizer or block length.
+    Raises StepError where a part is missing or too many, or parts disagree on tokenizer or block length.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -111,6 +122,13 @@ class PackedBlocks:
         if len({(part.tokenizer_sha256, part.block_tokens, part.pad_token_id) for part in self.parts}) > 1:
             raise StepError(str(folder), "parts of different tokenizers", remedy="Run TokenizeCorpus again.")
         names = [path.stem for path in paths]
+        wanted = [f"part-{part:05d}" for part in range(self.parts[0].parts)]
+        if names != wanted or any(part.parts != len(wanted) for part in self.parts):
+            odd = sorted({*names} ^ {*wanted}) or names
+            raise StepError(
+                str(folder), f"parts {', '.join(odd[:3])} missing or not of this split", limit=f"{len(wanted)} parts",
+                remedy="Run TokenizeCorpus again.",
+            )  # fmt: skip
         self._tokens = [numpy.load(folder / f"{name}.tokens.npy", mmap_mode="r", allow_pickle=False) for name in names]
         self._starts = []
         for name in names:

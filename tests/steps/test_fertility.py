@@ -2,7 +2,7 @@
 
 import numpy
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from steps.text.fertility import bootstrap_ratio, measure_fertility
 
@@ -26,6 +26,16 @@ def test_figures_by_hand(byte_tokenizer: Tokenizer) -> None:
     assert measured.one_token_words == pytest.approx(3 / 5)
     assert measured.round_trip_errors == 0
     assert measured.ci95[0] <= 7 / 5 <= measured.ci95[1]
+
+
+def test_a_spelt_special_token_is_text(byte_tokenizer: Tokenizer) -> None:
+    byte_tokenizer.add_special_tokens([AddedToken("<|eot_id|>", special=True, normalized=False)])
+    assert len(byte_tokenizer.encode("<|eot_id|>").ids) == 1
+    measured = measure_fertility(byte_tokenizer, ["su <|eot_id|>"])
+    assert measured.tokens_per_word == pytest.approx((2 + 1 + 10) / 2)
+    assert measured.round_trip_errors == 0
+    # The tokenizer itself, which a chat needs, is as before.
+    assert len(byte_tokenizer.encode("<|eot_id|>").ids) == 1
 
 
 def test_interval_of_equal_ratios_is_a_point() -> None:

@@ -28,7 +28,7 @@ def test_any_block_of_any_part(tmp_path: Path) -> None:
     generator = numpy.random.default_rng(0)
     for part in range(3):
         documents = [(generator.integers(0, 80, size=length).tolist(), length) for length in (5, 40, 1, 17)]
-        write_part(tmp_path, f"part-{part:05d}", documents, 16, VOCABULARY)
+        write_part(tmp_path, f"part-{part:05d}", documents, 16, VOCABULARY, parts=3)
     blocks = PackedBlocks(tmp_path)
     whole = blocks.batch(range(len(blocks)))
     for index in range(len(blocks)):
@@ -38,8 +38,8 @@ def test_any_block_of_any_part(tmp_path: Path) -> None:
 
 
 def test_an_empty_shard_is_a_part_without_blocks(tmp_path: Path) -> None:
-    write_part(tmp_path, "part-00000", [], 8, VOCABULARY)
-    write_part(tmp_path, "part-00001", [([1], 1)], 8, VOCABULARY)
+    write_part(tmp_path, "part-00000", [], 8, VOCABULARY, parts=2)
+    write_part(tmp_path, "part-00001", [([1], 1)], 8, VOCABULARY, parts=2)
     assert PackedBlocks(tmp_path).batch([0])["input_ids"][0, :3].tolist() == [90, 1, 91]
 
 
@@ -48,6 +48,23 @@ def test_parts_of_another_tokenizer_are_refused(tmp_path: Path) -> None:
     other = Vocabulary(bos_token_id=90, eos_token_id=91, pad_token_id=92, size=96, tokenizer_sha256="b")
     write_part(tmp_path, "part-00001", [([1], 1)], 8, other)
     with pytest.raises(StepError, match="different tokenizers"):
+        PackedBlocks(tmp_path)
+
+
+@pytest.mark.parametrize("missing", range(3))
+def test_a_missing_part_is_noticed(tmp_path: Path, missing: int) -> None:
+    for part in {0, 1, 2} - {missing}:
+        write_part(tmp_path, f"part-{part:05d}", [([1], 1)], 8, VOCABULARY, parts=3)
+    with pytest.raises(StepError, match=f"parts part-0000{missing} missing or not of this split; limit 3 parts"):
+        PackedBlocks(tmp_path)
+
+
+@pytest.mark.parametrize("stray_says", [2, 3])
+def test_a_part_too_many_is_noticed(tmp_path: Path, stray_says: int) -> None:
+    for part in range(3):
+        parts = stray_says if part == 2 else 2
+        write_part(tmp_path, f"part-{part:05d}", [([1], 1)], 8, VOCABULARY, parts=parts)
+    with pytest.raises(StepError, match="parts part-00002 missing or not of this split; limit 2 parts"):
         PackedBlocks(tmp_path)
 
 

@@ -12,11 +12,11 @@ from steps.contract import EXIT_DONE, EXIT_USER_ERROR, content_digest, read_seal
 from steps.prepare_corpus import FOLDERS as PREPARE_FOLDERS
 from steps.prepare_corpus import prepare_corpus
 from steps.schemas.fertility import FertilityReport
-from steps.text.bbpe import train_bbpe
+from steps.text.bbpe import SPECIAL_TOKENS, load_fast_tokenizer, train_bbpe
 from steps.text.corpus import read_split
 from steps.text.packing import PackedBlocks
 from steps.tokenize_corpus import FOLDERS as TOKENIZE_FOLDERS
-from steps.tokenize_corpus import tokenize_corpus
+from steps.tokenize_corpus import encode_shard, tokenize_corpus
 from steps.train_tokenizer import FOLDERS as TRAIN_FOLDERS
 from steps.train_tokenizer import REPORTS, train_tokenizer, write_tokenizer_folder
 
@@ -104,6 +104,16 @@ def test_blocks_hold_the_whole_text(tmp_path: Path, corpus: Path, tokenizer: Pat
     for split in ("train", "validation"):
         blocks = PackedBlocks(tmp_path / "out" / split)
         assert blocks.bytes == sum(len(text.encode()) for text in read_split(corpus, split))
+
+
+def test_a_special_token_in_the_corpus_is_text(tmp_path: Path, tokenizer: Path) -> None:
+    fast = load_fast_tokenizer(tokenizer / "tokenizer")
+    text = "Söhbət belə yazılır: <|begin_of_text|>Salam<|eot_id|> və bitir."
+    (tmp_path / "shard.jsonl").write_text(json.dumps({"id": "0", "text": text}), "utf-8")
+    [(ids, size)] = encode_shard(tmp_path / "shard.jsonl", fast)
+    assert not {fast.token_to_id(token) for token in SPECIAL_TOKENS} & set(ids)
+    assert fast.decode(ids, skip_special_tokens=True) == text
+    assert size == len(text.encode())
 
 
 def test_two_instances_give_what_one_gives(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
