@@ -119,7 +119,11 @@ def handler(event: Mapping[str, Any], context: object) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class S3Store:
-    """Objects in S3; client: boto3's for S3. Content is the ETag, so nothing is downloaded."""
+    """Objects in S3; client: boto3's for S3. Content is the ETag, so nothing is downloaded.
+
+    A job gets every key that begins with its prefix. Without a final slash that may be more than the folder or the
+    object that is meant: ResolveInputsError names the first such key, as else the digest and the job would disagree.
+    """
 
     client: Any
 
@@ -128,10 +132,15 @@ class S3Store:
         found = []
         for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
             for item in page.get("Contents", []):
+                # A key that ends in a slash is how the console shows an empty folder.
+                if item["Key"].endswith("/"):
+                    continue
                 key = relative_key(item["Key"], prefix)
-                # A key that ends in a slash is how the console shows an empty folder; a neighbour is none of ours.
-                if key is not None and not item["Key"].endswith("/"):
-                    found.append(StoredFile(key, item["Size"], item["ETag"].strip('"')))
+                if key is None:
+                    remedy = "End the URI of a folder with /, or rename what is beside the file."
+                    value = f"{item['Key']} begins with it, too"
+                    raise ResolveInputsError(uri, value, limit="keys of one folder or file", remedy=remedy)
+                found.append(StoredFile(key, item["Size"], item["ETag"].strip('"')))
         return found
 
 

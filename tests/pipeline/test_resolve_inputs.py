@@ -109,13 +109,36 @@ def client(service):
     return boto3.client(service, region_name="us-west-2", aws_access_key_id="x", aws_secret_access_key="x")
 
 
-def test_s3_is_listed_by_etag_without_folder_marks_and_neighbours():
+def files_at(uri, *names):
+    """What the store finds where S3 lists these keys for the URI's prefix."""
     s3 = client("s3")
     with Stubber(s3) as stub:
-        names = ["in/corpus/", "in/corpus/b.txt", "in/corpus-2/c.txt"]
         contents = [{"Key": name, "Size": 4, "ETag": f'"{index}"'} for index, name in enumerate(names)]
-        stub.add_response("list_objects_v2", {"Contents": contents}, {"Bucket": "bucket", "Prefix": "in/corpus"})
-        assert S3Store(s3).files("s3://bucket/in/corpus") == [StoredFile("b.txt", 4, "1")]
+        prefix = uri.removeprefix("s3://bucket/")
+        stub.add_response("list_objects_v2", {"Contents": contents}, {"Bucket": "bucket", "Prefix": prefix})
+        return S3Store(s3).files(uri)
+
+
+def test_s3_is_listed_by_etag_without_folder_marks():
+    marked = ("in/corpus/", "in/corpus/b.txt", "in/corpus/deep/", "in/corpus/deep/c.txt")
+    expected = [StoredFile("b.txt", 4, "1"), StoredFile("deep/c.txt", 4, "3")]
+    assert files_at("s3://bucket/in/corpus", *marked) == expected
+    assert files_at("s3://bucket/in/corpus/", *marked) == expected
+    assert files_at("s3://bucket/in/corpus.jsonl", "in/corpus.jsonl") == [StoredFile("corpus.jsonl", 4, "0")]
+
+
+@pytest.mark.parametrize(
+    ("uri", "names", "neighbour"),
+    [
+        ("s3://bucket/in/corpus", ("in/corpus-old/c.txt", "in/corpus/b.txt"), "in/corpus-old/c.txt"),
+        ("s3://bucket/in/corpus.jsonl", ("in/corpus.jsonl", "in/corpus.jsonl.bak"), "in/corpus.jsonl.bak"),
+        ("s3://bucket/in/corp", ("in/corpus/b.txt",), "in/corpus/b.txt"),
+    ],
+)
+def test_a_prefix_that_would_bring_neighbours_into_the_job_is_refused(uri, names, neighbour):
+    with pytest.raises(ResolveInputsError) as caught:
+        files_at(uri, *names)
+    assert str(caught.value).startswith(f"{uri}: {neighbour} begins with it, too; limit keys of one folder or file. ")
 
 
 def test_the_sagemaker_registry_gives_the_newest_approved_models_folder():
