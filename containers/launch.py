@@ -14,7 +14,8 @@ The only file that knows a SageMaker container's inside. It
 
 Variables: LANGADAPT_PROCESSES, processes of one host (default: one a GPU, at least one);
 LANGADAPT_RENDEZVOUS_HOST and LANGADAPT_RENDEZVOUS_PORT, where several processes meet (default: the first host, 7777);
-LANGADAPT_PARENT_PROCESS, set where the step is to stop when this process's parent ends (a laptop's run may be killed).
+LANGADAPT_PARENT_PROCESS, the id of the process that starts this one, set where the step is to stop when that ends (a
+laptop's run may be killed).
 """
 
 from __future__ import annotations
@@ -242,6 +243,7 @@ def run(launch: Launch, code: Path, code_digest: str, message: Path) -> int:
     error_file.unlink(missing_ok=True)
     command = command_line(launch, processes_per_host())
     environment = step_environment(launch, code, code_digest, error_file)
+    parent = parent_process()
     stopped: list[int] = []
     child: list[subprocess.Popen[bytes]] = []
 
@@ -257,21 +259,32 @@ def run(launch: Launch, code: Path, code_digest: str, message: Path) -> int:
     child.append(subprocess.Popen(command, cwd=code, env=environment))
     if stopped:
         child[0].send_signal(signal.SIGTERM)
-    exit_code, line = describe_end(wait(child[0]), error_file, was_stopped=bool(stopped))
+    exit_code, line = describe_end(wait(child[0], parent), error_file, was_stopped=bool(stopped))
     if exit_code:
         write_message(message, line)
     return exit_code
 
 
-def wait(child: subprocess.Popen[bytes]) -> int:
-    """The child's return code. Ends it where the process that started this one is gone."""
-    parent = os.getppid()
-    is_watching = "LANGADAPT_PARENT_PROCESS" in os.environ
+def parent_process() -> int | None:
+    """The id in LANGADAPT_PARENT_PROCESS, None where no parent is watched.
+
+    Not os.getppid(): where the parent ended before this line ran, that is already somebody else.
+    """
+    given = os.environ.get("LANGADAPT_PARENT_PROCESS")
+    if given is None:
+        return None
+    if not given.isdigit():
+        raise LaunchError(f"LANGADAPT_PARENT_PROCESS: {given}; limit the id of a process. Change the variable.")
+    return int(given)
+
+
+def wait(child: subprocess.Popen[bytes], parent: int | None) -> int:
+    """The child's return code. Ends it where the process `parent` is not, or no more, the one that this belongs to."""
     while True:
         try:
             return child.wait(WATCH_SECONDS)
         except subprocess.TimeoutExpired:
-            if not is_watching or os.getppid() == parent:
+            if parent is None or os.getppid() == parent:
                 continue
         child.terminate()
         try:

@@ -213,8 +213,11 @@ def test_sigterm_reaches_the_step_and_its_exit_code_comes_back(container):
 def test_the_step_ends_when_the_process_that_started_launch_is_killed(container):
     container.processing()
     # A parent that starts launch.py and is killed, as a run on a laptop may be.
-    script = f"import subprocess, sys; subprocess.run([sys.executable, {str(LAUNCH)!r}, '--step=tiny', '--waits=1'])"
-    environment = {"PATH": os.environ["PATH"], "OPT_ML": str(container.root), "LANGADAPT_PARENT_PROCESS": "1"}
+    script = (
+        "import os, subprocess, sys; os.environ['LANGADAPT_PARENT_PROCESS'] = str(os.getpid()); "
+        f"subprocess.run([sys.executable, {str(LAUNCH)!r}, '--step=tiny', '--waits=1'])"
+    )
+    environment = {"PATH": os.environ["PATH"], "OPT_ML": str(container.root)}
     parent = subprocess.Popen([sys.executable, "-c", script], env=environment)
     wait_for(container.root / "processing/output/ready")
     parent.kill()
@@ -222,6 +225,30 @@ def test_the_step_ends_when_the_process_that_started_launch_is_killed(container)
     wait_for(container.root / "output/message")
 
     assert (container.root / "output/message").read_text() == "error: stopped by SIGTERM"
+
+
+def test_the_step_ends_too_when_the_parent_was_gone_before_launch_looked(container):
+    container.processing()
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    code, _ = container.launch("--step=tiny", "--waits=1", LANGADAPT_PARENT_PROCESS=str(gone.pid))
+
+    # Whether the step had its handler already or not.
+    assert code == 128 + signal.SIGTERM
+    (container.root / "output/message").unlink()
+    code, errors = container.launch("--step=tiny", LANGADAPT_PARENT_PROCESS="nobody")
+    assert code == 1
+    assert "error: LANGADAPT_PARENT_PROCESS: nobody; limit the id of a process." in errors
+
+
+def test_the_step_goes_on_while_its_parent_lives(container):
+    container.processing()
+    process = container.start("--step=tiny", "--waits=1", LANGADAPT_PARENT_PROCESS=str(os.getpid()))
+    wait_for(container.root / "processing/output/ready")
+    time.sleep(0.8)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
 
 
 def wait_for(path: Path) -> None:
