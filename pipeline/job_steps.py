@@ -2,10 +2,16 @@
 
 Retries: a job's end is put into the service's error classes, and the first retry policy that lists the class decides.
 
-    killed by a signal (out of memory, a lost machine)        SageMaker.JOB_INTERNAL_ERROR
+    killed by a signal (out of memory, a lost machine)        SageMaker.JOB_INTERNAL_ERROR, once
     the system has no process or memory to start it           SageMaker.CAPACITY_ERROR
     a Lambda function that cannot reach what it asks          Step.SERVICE_FAULT
     an error that the step itself reports, whatever its kind  never retried
+
+The service sees a step that is killed inside a healthy container as an AlgorithmError, which no policy retries; it
+knows lost machines apart from that. Here both look alike, and on a machine that does other work the first kill is most
+often an accident: memory that somebody else took, a restart. So it is retried, from its checkpoints where it writes
+some, but once, whatever the policy allows: a second kill means that the step does not fit this machine, and hours of
+further attempts would end the same way.
 """
 
 from __future__ import annotations
@@ -38,6 +44,7 @@ from steps.contract import EXIT_BUG, EXIT_TERMINATED, EXIT_USER_ERROR
 KILLED_CLASS = "SageMaker.JOB_INTERNAL_ERROR"
 NO_CAPACITY_CLASS = "SageMaker.CAPACITY_ERROR"
 UNREACHABLE_CLASS = "Step.SERVICE_FAULT"
+MOST_RETRIES_OF_KILLED = 1
 # Waits that suit a cloud without capacity make no sense here.
 LONGEST_RETRY_WAIT_SECONDS = 5.0
 
@@ -82,12 +89,16 @@ def run_job(node: Node, record: StepRecord, execution: Execution) -> None:
 
 
 def key_members(spec: JobSpec, stable: JobSpec, image: LocalImage, execution: Execution) -> dict[str, str]:
-    """The members of a job's cache key (see pipeline/local_cache.py)."""
+    """The members of a job's cache key (see pipeline/local_cache.py).
+
+    A flag that is given again has the number of its word before its name, so that each of its values counts.
+    """
     members = {"image": f"{spec.image} {image.digest}".strip(), **command_members(list(image.command))}
     for index, (word, stable_word) in enumerate(zip(spec.arguments, stable.arguments, strict=True)):
         name, equals, value = word.partition("=")
         if word.startswith("--") and equals:
-            members[f"argument {name}"] = lasting_text(value, stable_word.partition("=")[2], execution)
+            member = f"argument {name}" if f"argument {name}" not in members else f"argument {index} {name}"
+            members[member] = lasting_text(value, stable_word.partition("=")[2], execution)
         else:
             members[f"argument {index}"] = lasting_text(word, stable_word, execution)
     for name, value in spec.hyperparameters.items():
@@ -156,6 +167,7 @@ def run_attempts(node: Node, record: StepRecord, job: Job, execution: Execution)
     """
     policies = node.definition.get("RetryPolicies", [])
     retries: dict[int, int] = {}
+    kills = 0
     began = time.monotonic()
     while True:
         record.attempts += 1
@@ -172,7 +184,12 @@ def run_attempts(node: Node, record: StepRecord, job: Job, execution: Execution)
         if execution.stop.is_set():
             raise StepStoppedError
         number = next((index for index, policy in enumerate(policies) if error_class in policy["ExceptionType"]), None)
-        if number is None or not allows_another(policies[number], retries.get(number, 0), time.monotonic() - began):
+        seconds, kills = time.monotonic() - began, kills + (error_class == KILLED_CLASS)
+        if (
+            number is None
+            or kills > MOST_RETRIES_OF_KILLED
+            or not allows_another(policies[number], retries.get(number, 0), seconds)
+        ):
             raise StepFailedError(line, run_exit_code(code))
         policy, count = policies[number], retries.get(number, 0)
         retries[number] = count + 1

@@ -17,14 +17,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from pipeline.job_spec import OPT_ML, JobInput, JobSpec
 from pipeline.local_cache import all_files
-from pipeline.run_lock import record_processes, recorded_processes
+from pipeline.run_lock import has_members, record_processes, recorded_groups, recorded_processes
 from pipeline.uri_folders import UriFolders
 from steps.contract import METRICS_LINE_PREFIX, ConfigError, StepError
 
@@ -90,17 +91,17 @@ class Job:
     def _end_leftovers(self) -> None:
         """Ends processes of a killed run that still write to this job's folders: there is one writer at a time.
 
-        SIGTERM first: torchrun's workers have sessions of their own, and only torchrun can end them.
+        SIGTERM to the leaders first, which hand it on; then to what they left.
         """
         record = self.folder / "processes.json"
-        for number, send in ((signal.SIGTERM, os.kill), (signal.SIGKILL, os.killpg)):
-            for process_id in recorded_processes(record):
-                send(process_id, number)
-            deadline = time.monotonic() + STOP_GRACE_SECONDS
-            while (leftovers := recorded_processes(record)) and time.monotonic() < deadline:
-                time.sleep(POLL_SECONDS)
-        if leftovers:
-            raise StepError(self.spec.step, f"process {leftovers[0]} of an earlier run goes on", remedy="End it.")
+        for process_id in recorded_processes(record):
+            with suppress(ProcessLookupError):
+                os.kill(process_id, signal.SIGTERM)
+        _wait_until(lambda: not recorded_processes(record))
+        for group in recorded_groups(record):
+            _end_group(group)
+        if leftovers := recorded_groups(record):
+            raise StepError(self.spec.step, f"processes {leftovers[0]} of an earlier run go on", remedy="End them.")
 
     def _link_input(self, host: str, entry: JobInput) -> None:
         source, target = self._uris.find(entry.uri), self.place(host, entry.local_path)
@@ -206,7 +207,10 @@ def _wait(processes: list[subprocess.Popen[bytes]], stop: threading.Event) -> in
 
 
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:
-    """Ends those that still run: SIGTERM, so that a step may write a checkpoint, then SIGKILL to the whole group."""
+    """Ends those that still run, SIGTERM first, so that a step may write a checkpoint; then what they left behind.
+
+    A launcher that was killed leaves its step: that must not go on beside the next attempt.
+    """
     for process in processes:
         if process.poll() is None:
             process.terminate()
@@ -217,6 +221,25 @@ def _end(processes: list[subprocess.Popen[bytes]]) -> None:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        _end_group(process.pid)
+
+
+def _end_group(group: int) -> None:
+    """Ends all members of a process group: SIGTERM first, as torchrun alone can end its workers, then SIGKILL."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if not has_members(group):
+            return
+        # The last member may end at this moment; some systems refuse a signal to one that waits to be noticed.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, number)
+        _wait_until(lambda: not has_members(group))
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    """Waits until a condition holds, at most the grace that a step has for its end."""
+    deadline = time.monotonic() + STOP_GRACE_SECONDS
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
 
 
 def _link(target: Path, source: Path) -> None:

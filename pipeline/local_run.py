@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -29,10 +30,15 @@ from steps.contract import (
     METRICS_LINE_PREFIX,
     ConfigError,
     StepError,
-    library_versions,
     write_atomically,
 )
 
+# All that pyproject.toml requires, and what can be used on top: where the version of one changes, results may. A list
+# here, as a checkout that is not installed has no requirements to ask for.
+DISTRIBUTIONS = (
+    "sagemaker", "boto3", "torch", "transformers", "tokenizers", "datasets", "accelerate", "peft", "trl", "safetensors",
+    "pydantic", "typer", "rich", "pyyaml", "numpy", "pyarrow", "zstandard", "datasketch", "tensorboard", "liger-kernel",
+)  # fmt: skip
 DEFAULT_RUNS = Path("runs")
 DEFAULT_REGISTRY = DEFAULT_RUNS / "registry"
 STEP_MODULES = (
@@ -162,8 +168,25 @@ def package_path() -> dict[str, str]:
 def local_image() -> LocalImage:
     """What stands for the environment image here: this Python with launch.py, known by the versions in it."""
     launch = Path(containers.__file__).parent / "launch.py"
-    described = json.dumps([library_versions(), launch.read_text("utf-8")], sort_keys=True)
-    return LocalImage((sys.executable, str(launch)), hashlib.sha256(described.encode()).hexdigest())
+    digest = environment_digest(installed_versions(DISTRIBUTIONS), launch.read_text("utf-8"))
+    return LocalImage((sys.executable, str(launch)), digest)
+
+
+def environment_digest(versions: Mapping[str, str | None], launcher: str) -> str:
+    """sha256 over Python's version, those of the distributions, and the launcher's text."""
+    described = json.dumps([platform.python_version(), dict(versions), launcher], sort_keys=True)
+    return hashlib.sha256(described.encode()).hexdigest()
+
+
+def installed_versions(distributions: Iterable[str]) -> dict[str, str | None]:
+    """The version of each distribution, None where it is not installed."""
+    versions: dict[str, str | None] = {}
+    for name in distributions:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    return versions
 
 
 def compiled_definition(config: PipelineConfig, run_folder: Path) -> dict[str, Any]:

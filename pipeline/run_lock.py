@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from steps.contract import ConfigError
 
@@ -76,9 +77,40 @@ def record_processes(path: Path, process_ids: list[int]) -> None:
 
 def recorded_processes(path: Path) -> list[int]:
     """Ids of recorded processes that still run: the same processes, not later ones with the same id."""
+    return [row["process_id"] for row in _recorded(path)
+            if row["identity"] is not None and process_identity(row["process_id"]) == row["identity"]]  # fmt: skip
+
+
+def recorded_groups(path: Path) -> list[int]:
+    """Ids of the process groups that recorded processes led and that still have members.
+
+    A leader that ended may have left some: as long as there is one, no other process gets the leader's id. So where
+    another one has it, the group is gone.
+    """
+    return [row["process_id"] for row in _recorded(path)
+            if row["identity"] is not None and process_identity(row["process_id"]) in (None, row["identity"])
+            and has_members(row["process_id"])]  # fmt: skip
+
+
+def _recorded(path: Path) -> list[dict[str, Any]]:
     try:
-        rows = json.loads(path.read_text())
+        return json.loads(path.read_text())
     except (FileNotFoundError, ValueError):
         return []
-    return [row["process_id"] for row in rows
-            if row["identity"] is not None and process_identity(row["process_id"]) == row["identity"]]  # fmt: skip
+
+
+def has_members(group: int) -> bool:
+    """Whether a process group has a process that runs; those that only wait to be noticed as ended do not count."""
+    if Path("/proc/self/stat").exists():
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = path.read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            # State, parent, group.
+            if fields[0] not in "ZX" and int(fields[2]) == group:
+                return True
+        return False
+    listed = subprocess.run(["ps", "-A", "-o", "pgid=,stat="], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in listed.stdout.splitlines()]
+    return any(int(row[0]) == group and not row[1].startswith("Z") for row in rows)
