@@ -6,7 +6,7 @@
 Reads    base_model  the model that everything started from
          pretrained  ContinuedPretraining's output
          model       FineTune's output: the candidate
-         champion    the newest approved version (read only where champion_present is true)
+         champion    the newest approved version, at equal bytes alone (read only where champion_present is true)
          corpus      PrepareCorpus' output: test, and extra_heldout and source_test where it has them
 Writes   evaluation.json  the numbers that the gate reads
          samples.jsonl    the first held-out prompts, continued greedily by base, pretrained and candidate
@@ -21,7 +21,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from steps.configs.evaluate_model import EvaluateModelConfig
 from steps.contract import Folder, StepFolders, report, run_step, write_atomically, write_json
 from steps.modeling.bits_per_byte import DocumentScores, paired_bootstrap, score_documents
 from steps.modeling.generation import continue_greedily, stop_token_ids
-from steps.modeling.loading import choose_device, load_model, load_tokenizer
+from steps.modeling.loading import choose_device, encode_plain, load_model, load_tokenizer
 from steps.schemas.evaluation import BitsPerByte, Champion, Evaluation, Retention, Sample
 from steps.text.corpus import read_split, read_summary, text_sha256
 
@@ -66,13 +66,14 @@ def evaluate_model(config: EvaluateModelConfig, folders: StepFolders) -> dict[st
     texts = read_texts(folders["corpus"], config.max_documents)
     prompts = [first_words(text, config.sample_prompt_words) for text in texts["test"][: config.samples]]
 
-    base = measure_model("base", folders["base_model"], texts, prompts, config)
-    without_source = {split: documents for split, documents in texts.items() if split != "source_test"}
-    pretrained = measure_model("pretrained", folders["pretrained"], without_source, prompts, config)
-    candidate = measure_model("candidate", folders["model"], texts, prompts, config)
+    measures = [measure for measure, (split, _) in MEASURES.items() if split in texts]
+    base = measure_model("base", folders["base_model"], texts, measures, prompts, config)
+    without_retention = [measure for measure in measures if measure != "retention"]
+    pretrained = measure_model("pretrained", folders["pretrained"], texts, without_retention, prompts, config)
+    candidate = measure_model("candidate", folders["model"], texts, measures, prompts, config)
     champion = base
     if config.champion_present:
-        champion = measure_model("champion", folders["champion"], {"test": texts["test"]}, [], config)
+        champion = measure_model("champion", folders["champion"], texts, ["equal_bytes"], [], config)
 
     evaluation = Evaluation(
         bits_per_byte=compare("equal_bytes", base, pretrained, candidate, config),
@@ -88,8 +89,8 @@ def evaluate_model(config: EvaluateModelConfig, folders: StepFolders) -> dict[st
                 prompts, base.continuations, pretrained.continuations, candidate.continuations, strict=True
             )
         ],
-        bytes_scored=int(base.scores["equal_bytes"].bytes.sum()),
-        documents=len(texts["test"]),
+        bytes_scored=base.scores["equal_bytes"].bytes_scored,
+        documents=base.scores["equal_bytes"].documents,
         text_sha256=hashlib.sha256("\0".join(texts["test"]).encode()).hexdigest(),
     )
     write_json(folders.output / "evaluation.json", evaluation.model_dump(mode="json"))
@@ -105,19 +106,23 @@ def read_texts(corpus: Path, max_documents: int) -> dict[str, list[str]]:
 
 
 def measure_model(
-    name: str, folder: Path, texts: Mapping[str, list[str]], prompts: list[str], config: EvaluateModelConfig
+    name: str,
+    folder: Path,
+    texts: Mapping[str, list[str]],
+    measures: Sequence[str],
+    prompts: list[str],
+    config: EvaluateModelConfig,
 ) -> Measured:
-    """Loads one model, scores the texts given, continues the prompts, and lets go of the model."""
+    """Loads one model, takes the measures named (see MEASURES), continues the prompts, and lets go of the model."""
     tokenizer = load_tokenizer(folder)
     model = load_model(folder, device=choose_device(config.device))
     scores: dict[str, DocumentScores] = {}
-    for measure, (split, context) in MEASURES.items():
-        if split not in texts:
-            continue
+    for measure in measures:
+        split, context = MEASURES[measure]
         length = {context: getattr(config, context)}
         scores[measure] = score_documents(model, tokenizer, texts[split], batch_tokens=config.batch_tokens, **length)
         report(model=name, measure=measure, bits_per_byte=scores[measure].bits_per_byte)
-    ids = [[tokenizer.bos_token_id, *tokenizer(prompt, add_special_tokens=False)["input_ids"]] for prompt in prompts]
+    ids = [[tokenizer.bos_token_id, *encoded] for encoded in encode_plain(tokenizer, prompts)]
     replies = continue_greedily(model, ids, new_tokens=config.sample_new_tokens, stop_ids=stop_token_ids(tokenizer))
     continuations = [str(tokenizer.decode(reply, skip_special_tokens=True)) for reply in replies]
     del model
@@ -136,6 +141,8 @@ def compare(
         candidate=of_candidate.bits_per_byte,
         improvement=of_base.bits_per_byte - of_candidate.bits_per_byte,
         improvement_ci95=interval(of_base, of_candidate, config),
+        documents=of_base.documents,
+        bytes_scored=of_base.bytes_scored,
     )
 
 
@@ -152,8 +159,14 @@ def compare_champion(champion: Measured, candidate: Measured, config: EvaluateMo
 
 def compare_retention(base: Measured, candidate: Measured) -> Retention:
     """What the candidate lost on the source language."""
-    of_base, of_candidate = base.scores["retention"].bits_per_byte, candidate.scores["retention"].bits_per_byte
-    return Retention(base=of_base, candidate=of_candidate, loss=of_candidate - of_base)
+    of_base, of_candidate = base.scores["retention"], candidate.scores["retention"]
+    return Retention(
+        base=of_base.bits_per_byte,
+        candidate=of_candidate.bits_per_byte,
+        loss=of_candidate.bits_per_byte - of_base.bits_per_byte,
+        documents=of_base.documents,
+        bytes_scored=of_base.bytes_scored,
+    )
 
 
 def interval(first: DocumentScores, second: DocumentScores, config: EvaluateModelConfig) -> tuple[float, float]:

@@ -47,6 +47,16 @@ class DocumentScores:
         """All bits over all bytes."""
         return float(self.bits.sum() / self.bytes.sum())
 
+    @property
+    def documents(self) -> int:
+        """How many documents were scored."""
+        return len(self.bytes)
+
+    @property
+    def bytes_scored(self) -> int:
+        """UTF-8 bytes of all of them."""
+        return int(self.bytes.sum())
+
 
 @dataclass(frozen=True)
 class Window:

@@ -9,7 +9,14 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-class BitsPerByte(Section):
+class MeasuredText(Section):
+    """How much text a section's figures rest on."""
+
+    documents: int = Field(gt=0)
+    bytes_scored: int = Field(gt=0, description="UTF-8 bytes of these documents")
+
+
+class BitsPerByte(MeasuredText):
     """Three models on the same documents; improvement is base - candidate, so positive is better."""
 
     base: float = Field(gt=0)
@@ -20,7 +27,8 @@ class BitsPerByte(Section):
 
 
 class Champion(Section):
-    """The newest approved version; where there is none, the base model stands in and present is False."""
+    """The newest approved version, on the documents of Evaluation.bits_per_byte; where there is none, the base model
+    stands in and present is False."""
 
     present: bool
     bits_per_byte: float = Field(gt=0)
@@ -28,7 +36,7 @@ class Champion(Section):
     improvement_ci95: tuple[float, float]
 
 
-class Retention(Section):
+class Retention(MeasuredText):
     """On the source language; loss is candidate - base, so lower is better."""
 
     base: float = Field(gt=0)
@@ -54,6 +62,6 @@ class Evaluation(Section):
     champion: Champion
     retention: Retention | None = Field(None, description="where a source corpus is given")
     samples: list[Sample]
-    bytes_scored: int = Field(gt=0)
-    documents: int = Field(gt=0)
-    text_sha256: str = Field(description="sha256 of the scored documents, in order, joined by NUL bytes")
+    bytes_scored: int = Field(gt=0, description="of the test documents; other texts state theirs in their section")
+    documents: int = Field(gt=0, description="test documents scored")
+    text_sha256: str = Field(description="sha256 of the test documents, in order, joined by NUL bytes")

@@ -351,15 +351,16 @@ def test_gate_has_each_condition_and_the_message_names_each_with_value_and_limit
 
 def test_json_paths_exist_in_the_schemas_of_their_files(definition):
     """The writer, the gate and this test share one schema: a renamed field fails here, not after a day of training."""
-    bits = BitsPerByte(base=2.0, pretrained=1.5, candidate=1.0, improvement=1.0, improvement_ci95=(0.9, 1.1))
+    text_size = {"documents": 1, "bytes_scored": 1}
+    improvement = {"improvement": 1.0, "improvement_ci95": (0.9, 1.1)}
+    bits = BitsPerByte(base=2.0, pretrained=1.5, candidate=1.0, **improvement, **text_size)
     evaluation = Evaluation(
         bits_per_byte=bits,
         equal_tokens=bits,
         champion=Champion(present=False, bits_per_byte=2.0, improvement=1.0, improvement_ci95=(0.9, 1.1)),
-        retention=Retention(base=1.0, candidate=1.1, loss=0.1),
+        retention=Retention(base=1.0, candidate=1.1, loss=0.1, **text_size),
         samples=[],
-        bytes_scored=1,
-        documents=1,
+        **text_size,
         text_sha256="0" * 64,
     )
     text = {"tokens_per_word": 2.0, "ci95": (1.9, 2.1), "bytes_per_token": 3.0, "one_token_words": 0.5}

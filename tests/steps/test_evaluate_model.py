@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +17,8 @@ import torch
 from steps.configs.evaluate_model import EvaluateModelConfig
 from steps.contract import StepError, StepFolders
 from steps.evaluate_model import evaluate_model, first_words, read_texts
-from steps.modeling.generation import continue_greedily
-from steps.modeling.loading import save_model
+from steps.modeling.generation import continue_greedily, stop_token_ids
+from steps.modeling.loading import encode_plain, load_model, load_tokenizer, save_model
 from steps.schemas.corpus import CorpusSummary
 from steps.schemas.evaluation import Evaluation
 from steps.text.corpus import SplitWriter, text_sha256
@@ -98,11 +99,26 @@ def test_every_figure_is_measured(models, tmp_path, capsys):
     assert evaluation.retention is not None
     assert evaluation.retention.base == pytest.approx(direct_bits_per_byte(models["base_model"], SOURCE))
     assert evaluation.retention.loss == evaluation.retention.candidate - evaluation.retention.base
-    assert evaluation.bytes_scored == sum(len(text.encode()) for text in HELDOUT)
+    sections = [
+        (evaluation, HELDOUT),
+        (evaluation.bits_per_byte, HELDOUT),
+        (evaluation.equal_tokens, HELDOUT),
+        (evaluation.extra_heldout, HELDOUT[:2]),
+        (evaluation.retention, SOURCE),
+    ]
+    for section, texts in sections:
+        assert (section.documents, section.bytes_scored) == (len(texts), sum(len(text.encode()) for text in texts))
     ordered = sorted(HELDOUT, key=text_sha256)
     assert evaluation.text_sha256 == hashlib.sha256("\0".join(ordered).encode()).hexdigest()
     assert metrics["bits_per_byte"] == evaluation.bits_per_byte.candidate
-    assert "metrics: model=champion measure=equal_bytes bits_per_byte=" in capsys.readouterr().out
+    measured = re.findall(r"metrics: model=(\w+) measure=(\w+) bits_per_byte=", capsys.readouterr().out)
+    common = ["equal_bytes", "equal_tokens", "extra_heldout"]
+    assert measured == [
+        *(("base", measure) for measure in [*common, "retention"]),
+        *(("pretrained", measure) for measure in common),
+        *(("candidate", measure) for measure in [*common, "retention"]),
+        ("champion", "equal_bytes"),
+    ]
 
 
 def test_without_champion_base_stands_in_and_absent_texts_are_left_out(models, tmp_path):
@@ -136,6 +152,19 @@ def test_samples_are_greedy_continuations_of_the_first_prompts(models, tmp_path)
         if ids[-1] == tokenizer.eos_token_id:
             break
     assert lines[0]["candidate"] == tokenizer.decode(ids[prompt_tokens:], skip_special_tokens=True)
+
+
+def test_a_prompt_that_spells_an_end_of_turn_is_continued_as_text(models, tmp_path):
+    text = "Növbəni <|eot_id|> bitirir, sonra yeni növbə başlayır."
+    corpus = write_corpus(tmp_path / "corpus", {"test": [text]})
+    evaluation, _ = run(models, corpus, tmp_path / "out", CONFIG)
+    (sample,) = evaluation.samples
+    assert sample.prompt == "Növbəni <|eot_id|> bitirir,"
+    model, tokenizer = load_model(models["model"]), load_tokenizer(models["model"])
+    ids = [tokenizer.bos_token_id, *encode_plain(tokenizer, [sample.prompt])[0]]
+    assert tokenizer.convert_tokens_to_ids("<|eot_id|>") not in ids
+    (reply,) = continue_greedily(model, [ids], new_tokens=6, stop_ids=stop_token_ids(tokenizer))
+    assert sample.candidate == tokenizer.decode(reply, skip_special_tokens=True)
 
 
 def test_documents_are_the_first_by_hash(tmp_path):
