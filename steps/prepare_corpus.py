@@ -9,6 +9,9 @@ Writes   train/ validation/ test/ [extra_heldout/ source_test/] part-*.jsonl, co
 
 A document's place follows from its own sha256: neither the order nor the form of the input files changes the output,
 and a document stays in its split when the corpus grows.
+
+The text goes through the disk; memory holds the index of near-duplicates (steps/text/deduplication.py), about 16 GB
+for a million distinct documents of 500 words.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from pathlib import Path
 
 from steps.configs.prepare_corpus import PrepareCorpusConfig
 from steps.contract import Folder, StepError, StepFolders, report, run_step, write_json
-from steps.schemas.corpus import CorpusSummary, SplitSummary
+from steps.schemas.corpus import CorpusSummary, SourceSummary, SplitSummary
 from steps.text.corpus import SUMMARY_NAME, SplitWriter, hash_share, text_sha256
 from steps.text.deduplication import NearDuplicateIndex
 from steps.text.normalisation import cut, normalise, repair_homoglyphs
@@ -49,46 +52,52 @@ class Tally:
     unreadable: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
 
+    def summary(self) -> SourceSummary:
+        """The counts in corpus.json."""
+        return SourceSummary(
+            read=self.read,
+            dropped=dict(sorted(self.dropped.items())),
+            homoglyphs_repaired=self.homoglyphs,
+            documents_cut=self.cut,
+        )
+
 
 def prepare_corpus(config: PrepareCorpusConfig, folders: StepFolders) -> dict[str, float | int]:
     """Cleans, deduplicates and splits; returns the counts of the manifest."""
-    tally = Tally()
+    tallies = {folder.name: Tally() for folder in FOLDERS if folders.get(folder.name)}
     splits: dict[str, SplitSummary] = {}
     index = NearDuplicateIndex(config.near_duplicate_similarity, config.near_duplicate_shingle_words)
     # The extra held-out text goes first, so that it is the training text's copies that are dropped.
     if extra := folders.get("extra_heldout"):
-        documents = clean_documents(extra, config, folders.output, Tally())
-        splits |= write_splits(documents, index, {"extra_heldout": 1.0}, config, folders.output, Tally())
+        tally = tallies["extra_heldout"]
+        documents = clean_documents(extra, config, folders.output, tally)
+        splits |= write_splits(documents, index, {"extra_heldout": 1.0}, config, folders.output, tally)
     shares = {"test": config.test_share, "validation": config.validation_share, "train": 1.0}
-    documents = clean_documents(folders["corpus"], config, folders.output, tally)
-    splits |= write_splits(documents, index, shares, config, folders.output, tally)
+    corpus = tallies["corpus"]
+    documents = clean_documents(folders["corpus"], config, folders.output, corpus)
+    splits |= write_splits(documents, index, shares, config, folders.output, corpus)
     if source := folders.get("source_corpus"):
         source_index = NearDuplicateIndex(config.near_duplicate_similarity, config.near_duplicate_shingle_words)
-        documents = clean_documents(source, config, folders.output, Tally())
+        tally = tallies["source_corpus"]
+        documents = clean_documents(source, config, folders.output, tally)
         shares = {"source_test": config.test_share}
-        splits |= write_splits(documents, source_index, shares, config, folders.output, Tally())
-    check_splits(splits, tally.kept)
-    summary = CorpusSummary(
-        splits=splits,
-        read=tally.read,
-        dropped=dict(sorted(tally.dropped.items())),
-        homoglyphs_repaired=tally.homoglyphs,
-        documents_cut=tally.cut,
-    )
+        splits |= write_splits(documents, source_index, shares, config, folders.output, tally)
+    check_splits(splits, corpus.kept)
+    summary = CorpusSummary(splits=splits, sources={name: tally.summary() for name, tally in tallies.items()})
     write_json(folders.output / SUMMARY_NAME, summary.model_dump(mode="json"))
     return {
         "documents": sum(splits[name].documents for name in ("train", "validation", "test")),
         "words": sum(splits[name].words for name in ("train", "validation", "test")),
         "bytes": sum(splits[name].bytes for name in ("train", "validation", "test")),
-        "dropped": sum(summary.dropped.values()),
-        "homoglyphs_repaired": summary.homoglyphs_repaired,
+        "dropped": corpus.dropped.total(),
+        "homoglyphs_repaired": corpus.homoglyphs,
     }
 
 
 def clean_documents(source: Path, config: PrepareCorpusConfig, output: Path, tally: Tally) -> Iterator[tuple[str, str]]:
     """(digest, text) of the normalised documents in the order of their digests, copies included.
 
-    Documents are spooled to disk by the first byte of their digest, so that memory holds one bucket at a time.
+    Documents are spooled to disk by the first byte of their digest, so that memory holds one bucket of text at a time.
     """
     spool = output / ".spool"
     spool.mkdir()

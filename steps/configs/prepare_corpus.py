@@ -11,7 +11,13 @@ class PrepareCorpusConfig(StepConfig):
     """How raw text becomes clean, distinct, split documents."""
 
     text_field: str = Field("text", min_length=1, description="name of the JSON or parquet field with the text")
-    train_shards: int = Field(4, ge=1, le=10_000, description="number of training shards")
+    train_shards: int = Field(
+        # All are open for writing at once, and a process may usually open 1,024 files.
+        4,
+        ge=1,
+        le=512,
+        description="number of training shards",
+    )
     validation_share: float = Field(0.05, gt=0, lt=0.5, description="share of documents for validation")
     test_share: float = Field(0.05, gt=0, lt=0.5, description="share of documents for the test split")
     min_document_characters: int = Field(20, ge=1, description="shorter documents are dropped")

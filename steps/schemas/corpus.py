@@ -16,13 +16,22 @@ class SplitSummary(BaseModel):
     bytes: int
 
 
-class CorpusSummary(BaseModel):
-    """Splits are train, validation, test, and extra_heldout and source_test where given; counts are documents."""
+class SourceSummary(BaseModel):
+    """One input: documents read, documents and unreadable lines dropped for each reason, letters repaired."""
 
     model_config = ConfigDict(extra="forbid")
 
-    splits: dict[str, SplitSummary]
     read: int
     dropped: dict[str, int]
     homoglyphs_repaired: int
     documents_cut: int
+
+
+class CorpusSummary(BaseModel):
+    """Splits are train, validation, test, and extra_heldout and source_test where given; sources are the inputs:
+    corpus, and extra_heldout and source_corpus where given."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    splits: dict[str, SplitSummary]
+    sources: dict[str, SourceSummary]

@@ -50,7 +50,7 @@ def read_split(folder: Path, split: str) -> list[str]:
 
 
 class SplitWriter:
-    """Writes the shards of one split; documents must come in the order of their digests."""
+    """Writes the shards of one split, all of them open at once; documents must come in the order of their digests."""
 
     def __init__(self, folder: Path, split: str, shards: int) -> None:
         self._names = [f"{split}/part-{shard:05d}.jsonl" for shard in range(shards)]

@@ -29,6 +29,9 @@ class NearDuplicateIndex:
     """Documents seen so far; `add` keeps a document only if none of them is near it.
 
     So no two kept documents are near-duplicates, wherever they are put afterwards.
+
+    All of it is in memory: 8 bytes for each shingle of a kept document, of which it has about as many as words, and
+    about 12 KB for its place in the 32 bands. A million documents of 500 words take about 16 GB.
     """
 
     def __init__(self, similarity: float, shingle_words: int) -> None:

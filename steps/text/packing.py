@@ -87,12 +87,8 @@ def write_part(
         block.extend([vocabulary.pad_token_id] * (block_tokens - len(block)))
         blocks.append(numpy.array(block, dtype=numpy.uint32))
         starts.append(block_starts)
-    folder.mkdir(parents=True, exist_ok=True)
     table = numpy.stack(blocks) if blocks else numpy.zeros((0, block_tokens), dtype=numpy.uint32)
-    numpy.save(folder / f"{name}.tokens.npy", table, allow_pickle=False)
-    offsets = numpy.concatenate([[0], numpy.cumsum([len(row) for row in starts])]).astype(numpy.int64)
-    flat = numpy.array([start for row in starts for start in row], dtype=numpy.uint32)
-    numpy.savez(folder / f"{name}.starts.npz", offsets=offsets, starts=flat)
+    _write_arrays(folder, name, table, starts)
     summary = PartSummary(
         blocks=len(blocks),
         documents=documents,
@@ -106,6 +102,14 @@ def write_part(
     )
     write_json(folder / f"{name}.json", summary.model_dump(mode="json"))
     return summary
+
+
+def _write_arrays(folder: Path, name: str, table: numpy.ndarray, starts: list[list[int]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    numpy.save(folder / f"{name}.tokens.npy", table, allow_pickle=False)
+    offsets = numpy.concatenate([[0], numpy.cumsum([len(row) for row in starts])]).astype(numpy.int64)
+    flat = numpy.array([start for row in starts for start in row], dtype=numpy.uint32)
+    numpy.savez(folder / f"{name}.starts.npz", offsets=offsets, starts=flat)
 
 
 class PackedBlocks:

@@ -35,7 +35,7 @@ def step_arguments(make_tiny_tokenizer, make_tiny_llama, tmp_path):
     lines = [json.dumps({"id": str(index), "text": text}, ensure_ascii=False) for index, text in enumerate(DOCUMENTS)]
     (corpus / "validation" / "part-00000.jsonl").write_text("\n".join(lines) + "\n")
     split = SplitSummary(shards=["validation/part-00000.jsonl"], documents=3, words=12, bytes=100)
-    summary = CorpusSummary(splits={"validation": split}, read=3, dropped={}, homoglyphs_repaired=0, documents_cut=0)
+    summary = CorpusSummary(splits={"validation": split}, sources={})
     write_json(corpus / "corpus.json", summary.model_dump(mode="json"))
     sealed(tmp_path / "tokenizer")
     sealed(corpus)

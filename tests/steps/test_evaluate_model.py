@@ -42,7 +42,7 @@ def write_corpus(folder: Path, splits: dict[str, list[str]]) -> Path:
         for document in sorted(documents, key=text_sha256):
             writer.add(text_sha256(document), document)
         summaries[split] = writer.close()
-    summary = CorpusSummary(splits=summaries, read=9, dropped={}, homoglyphs_repaired=0, documents_cut=0)
+    summary = CorpusSummary(splits=summaries, sources={})
     (folder / "corpus.json").write_text(summary.model_dump_json())
     return folder
 

@@ -66,7 +66,7 @@ def test_planted_near_duplicates_never_straddle_train_and_test(tmp_path: Path) -
     copies = [text + " son" for text in texts] + [text.upper() for text in texts[:20]]
     run(write_jsonl(tmp_path / "a.jsonl", [*texts, *texts[:30], *copies]), tmp_path / "out")
     summary = read_summary(tmp_path / "out")
-    assert summary.dropped == {"exact duplicate": 30, "near duplicate": 100}
+    assert summary.sources["corpus"].dropped == {"exact duplicate": 30, "near duplicate": 100}
     train = [shingles(text, 5) for text in read_split(tmp_path / "out", "train")]
     test = [shingles(text, 5) for text in read_split(tmp_path / "out", "test")]
     assert max(jaccard(one, other) for one in train for other in test) < 0.8
@@ -75,24 +75,39 @@ def test_planted_near_duplicates_never_straddle_train_and_test(tmp_path: Path) -
 def test_extra_heldout_is_kept_out_of_training(tmp_path: Path) -> None:
     texts = documents(60)
     corpus = write_jsonl(tmp_path / "a.jsonl", texts)
-    extra = write_jsonl(tmp_path / "extra.jsonl", [*texts[:10], *documents(5, seed=9)])
+    extra = write_jsonl(tmp_path / "extra.jsonl", [*texts[:10], *documents(5, seed=9), texts[0], "qısa"])
     assert run(corpus, tmp_path / "out", f"--extra_heldout={extra}") == EXIT_DONE
     assert len(read_split(tmp_path / "out", "extra_heldout")) == 15
+    sources = read_summary(tmp_path / "out").sources
+    assert list(sources) == ["corpus", "extra_heldout"]
+    assert (sources["corpus"].read, sources["corpus"].dropped) == (60, {"near duplicate": 10})
+    held = sources["extra_heldout"]
+    assert (held.read, held.dropped) == (17, {"exact duplicate": 1, "too short": 1})
     assert not set(texts[:10]) & set(read_split(tmp_path / "out", "train"))
 
 
 def test_source_corpus_gives_a_test_split(tmp_path: Path) -> None:
     corpus = write_jsonl(tmp_path / "a.jsonl", documents(60))
-    source = write_jsonl(tmp_path / "s.jsonl", documents(60, seed=5))
+    source = write_jsonl(tmp_path / "s.jsonl", [*documents(60, seed=5), "short"])
     assert run(corpus, tmp_path / "out", f"--source_corpus={source}") == EXIT_DONE
     assert 0 < len(read_split(tmp_path / "out", "source_test")) < 30
+    source_summary = read_summary(tmp_path / "out").sources["source_corpus"]
+    assert (source_summary.read, source_summary.dropped) == (61, {"too short": 1})
+    assert read_seal(tmp_path / "out").metrics["dropped"] == 0
+
+
+def test_the_most_shards_can_be_open_at_once(tmp_path: Path) -> None:
+    corpus = write_jsonl(tmp_path / "a.jsonl", documents(40))
+    assert run(corpus, tmp_path / "out", "--train_shards=512") == EXIT_DONE
+    assert len(read_summary(tmp_path / "out").splits["train"].shards) == 512
+    assert run(corpus, tmp_path / "more", "--train_shards=513") == EXIT_USER_ERROR
 
 
 def test_homoglyphs_are_mapped_and_counted(tmp_path: Path) -> None:
     texts = documents(40)
     texts[0] = texts[0].replace("ə", "ә")
     assert run(write_jsonl(tmp_path / "a.jsonl", texts), tmp_path / "out") == EXIT_DONE
-    assert read_summary(tmp_path / "out").homoglyphs_repaired == 120  # kəlmə has two ə
+    assert read_summary(tmp_path / "out").sources["corpus"].homoglyphs_repaired == 120  # kəlmə has two ə
     assert documents(40)[0] in [
         text for split in ("train", "validation", "test") for text in read_split(tmp_path / "out", split)
     ]
