@@ -22,8 +22,8 @@ from steps.contract import EXIT_DONE, EXIT_USER_ERROR, ConfigError, report
 # torch and transformers are imported where the base model is trained: a sample that is there already costs no time.
 
 SAMPLE_FILES = ("corpus.jsonl", "conversations.jsonl", "LICENSE")
-# The modules that make the base model; a change of them makes a new one.
-MAKERS = ("make_sample.py", "text/bbpe.py", "text/chat_template.py")
+# The modules that shape the base model; a change of them makes a new one.
+MAKERS = ("make_sample.py", "modeling/loading.py", "text/bbpe.py", "text/chat_template.py", "train_tokenizer.py")
 VOCABULARY_SIZE = 2_048
 CONTEXT_TOKENS = 1_024
 BLOCK_TOKENS = 256
@@ -62,10 +62,21 @@ def sample_digest() -> str:
     return hashlib.sha256("\0".join([*shipped, *code, *english_topics()]).encode()).hexdigest()
 
 
+def check_target(folder: Path, *, may_be_full: bool = False) -> None:
+    """Raises ConfigError for a folder that cannot be written to as a new one: a file, below a file, or not empty."""
+    remedy = "Name a new folder."
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise ConfigError("sample", f"{there} is a file", remedy=remedy)
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError("sample", f"{there} cannot be written to", remedy=remedy)
+    if there == folder and not may_be_full and any(folder.iterdir()):
+        raise ConfigError("sample", f"{folder} is not empty", remedy=remedy)
+
+
 def copy_sample(sample: Path, folder: Path) -> None:
     """Copies the sample to a new or empty folder. Raises ConfigError where something is there already."""
-    if folder.exists() and any(folder.iterdir()):
-        raise ConfigError("sample", f"{folder} is not empty", remedy="Name a new folder.")
+    check_target(folder)
     shutil.copytree(sample, folder, dirs_exist_ok=True)
 
 
@@ -136,14 +147,18 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="new folder to copy the sample to")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="where the sample is kept")
     arguments = parser.parse_args()
-    folder = cached_sample(arguments.cache)
-    if arguments.folder is not None:
-        try:
+    try:
+        # Before the model is trained, not a minute later.
+        check_target(arguments.cache, may_be_full=True)
+        if arguments.folder is not None:
+            check_target(arguments.folder)
+        folder = cached_sample(arguments.cache)
+        if arguments.folder is not None:
             copy_sample(folder, arguments.folder)
-        except ConfigError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return EXIT_USER_ERROR
-        folder = arguments.folder
+            folder = arguments.folder
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USER_ERROR
     print(folder)
     return EXIT_DONE
 

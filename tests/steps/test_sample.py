@@ -1,9 +1,18 @@
 """The sample's text: enough of it, varied, nothing repeated."""
 
+import ast
 import collections
+import inspect
 import json
+import subprocess
+import sys
+import textwrap
 import zlib
 from pathlib import Path
+
+import pytest
+
+from steps import make_sample
 
 FOLDER = Path(__file__).parents[2] / "steps" / "sample_data"
 CORPUS = [json.loads(line) for line in (FOLDER / "corpus.jsonl").read_text("utf-8").splitlines()]
@@ -38,3 +47,29 @@ def test_conversations() -> None:
 def test_latin_script_only() -> None:
     everything = json.dumps([CORPUS, CONVERSATIONS], ensure_ascii=False)
     assert not [character for character in everything if "\u0400" <= character <= "\u04ff"]
+
+
+@pytest.mark.parametrize(
+    ("place", "words"), [("file", "file is a file"), ("file/below", "file is a file"), ("full", "full is not empty")]
+)
+def test_a_wrong_folder_is_refused_before_the_model_is_made(tmp_path: Path, place: str, words: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    command = [sys.executable, "-m", "steps.make_sample", f"--folder={tmp_path / place}", f"--cache={tmp_path / 'c'}"]
+    ended = subprocess.run(command, cwd=FOLDER.parents[1], capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 1
+    assert ended.stderr == f"error: sample: {tmp_path}/{words}. Name a new folder.\n"
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_change_of_any_module_that_makes_the_base_model_makes_another() -> None:
+    source = ast.parse(textwrap.dedent(inspect.getsource(make_sample.train_base_model)))
+    used = set()
+    for node in ast.walk(source):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "steps":
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            used |= {name.split(".", 1)[1].replace(".", "/") + ".py" for name in [node.module, *names]}
+    steps = FOLDER.parent
+    assert {name for name in used if (steps / name).is_file()} <= set(make_sample.MAKERS)
+    assert all((steps / name).is_file() for name in make_sample.MAKERS)
