@@ -40,7 +40,9 @@ def test_a_version_keeps_model_metrics_and_status(registry, model):
     assert (version.version, version.status, is_new) == (1, "PendingManualApproval", True)
     assert (version.metrics, version.metadata, version.request) == ({"bits": 1.5}, {"recipe": "r"}, {"a": 1})
     assert (version.model_folder / "sub" / "config.json").read_text() == "{}"
-    assert version.model_bytes == 7 + 2 + sum((model / name).stat().st_size for name in ("training.json", "manifest.json"))
+    assert version.model_bytes == 7 + 2 + sum(
+        (model / name).stat().st_size for name in ("training.json", "manifest.json")
+    )
     assert registry.show(1) == version
 
 
