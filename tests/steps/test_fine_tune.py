@@ -17,7 +17,7 @@ from steps.contract import ConfigError, StepError, StepFolders, content_digest
 from steps.fine_tune import build_examples, fine_tune, mean_token_loss, split_examples
 from steps.modeling.adapter import check_target_modules, merge_adapter, prompt_logits, relative_difference
 from steps.modeling.adapter_training import make_trainer
-from steps.modeling.loading import load_model, load_tokenizer, save_model
+from steps.modeling.loading import load_model, load_tokenizer, save_model, save_model_as
 from steps.schemas.training import FineTuningSummary
 from steps.text.assistant_mask import IGNORED_LABEL, Example, ExampleBuilder
 from steps.text.conversations import Conversations
@@ -170,6 +170,14 @@ def test_a_bfloat16_model_is_merged_in_float32_and_saved_in_bfloat16(
         [prompt_logits(PeftModel.from_pretrained(load_model(base), str(finished / "adapter")).eval(), prompts[0])],
     )
     assert 1e-4 < cast < 0.05
+
+
+def test_saved_weights_are_read_back_and_compared(tmp_path, tiny_llama, tiny_tokenizer):
+    """NaN is the one value that a sound file gives back unequal."""
+    with torch.no_grad():
+        tiny_llama.model.norm.weight[0] = float("nan")
+    with pytest.raises(StepError, match=r"saved model: model\.norm\.weight: other values than before"):
+        save_model_as(tiny_llama, tiny_tokenizer, tmp_path / "out", torch.bfloat16)
 
 
 def test_the_merge_error_is_relative_to_the_largest_logit():
