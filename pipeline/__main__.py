@@ -51,7 +51,7 @@ def run(
 ) -> int:
     """Run the whole DAG on this machine: no Docker, no AWS, no network."""
     from pipeline.config import load_config
-    from pipeline.local_run import DEFAULT_REGISTRY, run_folder_for, run_locally
+    from pipeline.local.run import DEFAULT_REGISTRY, run_folder_for, run_locally
     from pipeline.summary import summary_lines
 
     settings = load_config(preset, config, overrides or ())
@@ -95,7 +95,7 @@ def compile_command(
 @app.command()
 def sample(folder: Annotated[Path, typer.Argument(help="New folder for corpus, conversations and base model.")]) -> int:
     """Write the demonstration corpus, conversations and base model into a folder."""
-    from pipeline.local_run import sample_folder
+    from pipeline.local.run import sample_folder
 
     print(sample_folder(folder=folder))
     return 0
@@ -179,7 +179,7 @@ def user_name() -> str:
 
 def open_registry(folder: Path | None):
     """The local registry in a folder, runs/registry by default."""
-    from pipeline.local_run import DEFAULT_REGISTRY
+    from pipeline.local.run import DEFAULT_REGISTRY
     from pipeline.registry import LocalRegistry
 
     return LocalRegistry(folder or DEFAULT_REGISTRY)

@@ -24,7 +24,7 @@ class StepRecord:
     """One step of one run.
 
     reason: why the step ran and was not taken from the cache.  metric: the last metrics line of its log.
-    key_members: what the cache key is made of (see pipeline/local_cache.py).
+    key_members: what the cache key is made of (see pipeline/local/cache.py).
     """
 
     name: str
@@ -72,7 +72,7 @@ class GateResult:
 
 @dataclass
 class RunResult:
-    """The outcome of a run. exit_code: as in steps/contract.py. failure: the one line of what stopped it.
+    """The outcome of a run. exit_code: as in steps/contract/errors.py. failure: the one line of what stopped it.
 
     outputs: folder of each finished step's outputs, by step and output name.
     registered: the model version, with registered_is_new False where an equal one was there already.

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import pydantic
 
-from pipeline.local_cache import all_files, content_digest, text_digest
+from pipeline.local.cache import all_files, content_digest, text_digest
 from steps.contract import ConfigError, StepError, nearest_name, write_json
 
 VERSION_FILE = "version.json"

@@ -1,7 +1,7 @@
 """The ResolveInputs function: what lies under the input URIs now, and which model is the champion.
 
 One file that needs the standard library alone, so that it can be uploaded as a Lambda function; boto3, which Lambda
-has, is imported inside `handler`. The laptop's counterpart is in pipeline/local_inputs.py; both use `resolve_inputs`.
+has, is imported inside `handler`. The laptop's counterpart is in pipeline/local/inputs.py; both use `resolve_inputs`.
 
 Event, all texts but the last:
 

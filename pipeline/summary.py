@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.conditions import ConditionResult
 from pipeline.execution_record import RunResult
-from pipeline.local_run import DEFAULT_REGISTRY
+from pipeline.local.run import DEFAULT_REGISTRY
 from steps.schemas.evaluation import Evaluation
 from steps.schemas.fertility import FertilityReport
 

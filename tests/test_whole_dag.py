@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pipeline.local_run import STEP_MODULES
+from pipeline.local.run import STEP_MODULES
 from steps.contract import EXIT_DONE, EXIT_GATE_CLOSED, read_seal
 from steps.modeling.loading import load_tokenizer, save_model
 from steps.schemas.evaluation import Evaluation

@@ -107,7 +107,7 @@ def test_archive_of_a_made_up_step_runs_on_its_own(package, tmp_path):
 @pytest.mark.parametrize("step", STEP_MODULES)
 def test_archive_of_a_real_step_holds_its_module_and_the_contract(step):
     archive = code_archive(step)
-    assert {f"steps/{step}.py", "steps/__init__.py", "steps/contract.py"} <= set(archive.paths)
+    assert {f"steps/{step}.py", "steps/__init__.py", "steps/contract/__init__.py"} <= set(archive.paths)
     assert all((STEPS_FOLDER.parent / path).is_file() for path in archive.paths)
     others = {f"steps/{other}.py" for other in STEP_MODULES if other != step}
     assert not others & set(archive.paths), "a step that imports another step reruns with it"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.conditions import evaluate
+from pipeline.local.uri_folders import UriFolders
 from pipeline.references import Scope, parameter_values, referenced_steps
-from pipeline.uri_folders import UriFolders
 from steps.contract import ConfigError, StepError
 
 

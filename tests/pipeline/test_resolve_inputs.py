@@ -11,8 +11,9 @@ import pytest
 from botocore.stub import Stubber
 
 from pipeline import resolve_inputs as module
-from pipeline.local_execution import LambdaContext
-from pipeline.local_inputs import LocalStore, local_handler
+from pipeline.local.execution import LambdaContext
+from pipeline.local.inputs import LocalStore, local_handler
+from pipeline.local.uri_folders import UriFolders
 from pipeline.registry import LocalRegistry
 from pipeline.resolve_inputs import (
     ResolveInputsError,
@@ -24,7 +25,6 @@ from pipeline.resolve_inputs import (
     relative_key,
     resolve_inputs,
 )
-from pipeline.uri_folders import UriFolders
 from steps.contract import StepError
 
 

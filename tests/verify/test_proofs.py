@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.local_run import STEP_MODULES
+from pipeline.local.run import STEP_MODULES
 from steps.contract import EXIT_DONE, EXIT_GATE_CLOSED, read_seal
 
 pytestmark = pytest.mark.verify

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.local_cache import content_digest, output_digest, seal_entries
-from pipeline.local_executor import run_definition
-from pipeline.local_jobs import LocalImage
+from pipeline.local.cache import content_digest, output_digest, seal_entries
+from pipeline.local.executor import run_definition
+from pipeline.local.jobs import LocalImage
+from pipeline.local.run_lock import process_identity, recorded_processes
 from pipeline.progress import Quiet
 from pipeline.registry import LocalRegistry
-from pipeline.run_lock import process_identity, recorded_processes
 from steps.contract import ConfigError, StepConfig, StepError, StepFolders, seal
 
 # A worker that stands for somebody's image: what it does is in its arguments or hyperparameters.
@@ -639,8 +639,8 @@ def test_a_job_sees_the_tree_of_the_service(bench):
 RUN_SCRIPT = """
     import json, sys
     from pathlib import Path
-    from pipeline.local_executor import run_definition
-    from pipeline.local_jobs import LocalImage
+    from pipeline.local.executor import run_definition
+    from pipeline.local.jobs import LocalImage
     from pipeline.registry import LocalRegistry
 
     folder, worker = Path(sys.argv[1]), sys.argv[2]
@@ -655,7 +655,7 @@ def start_run(bench, definition):
     """A run in a process of its own, waited for until its step works."""
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(RUN_SCRIPT), str(bench.folder), str(bench.worker)],
-        stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3],
     )  # fmt: skip
     process.stdin.write(json.dumps(definition))
     process.stdin.close()

@@ -4,8 +4,8 @@ It reads nothing but the definition's JSON and knows no step of langadapt: any d
 local command and whose Lambda functions map to a Python function. What is in a run folder:
 
     execution.json, executions/<id>.json     what happened (pipeline/execution_record.py)
-    outputs/<step>/<key>/<output>/           sealed outputs, by content key (pipeline/local_cache.py)
-    jobs/<step>/<key>/                       /opt/ml as the step saw it, and log.txt (pipeline/local_jobs.py)
+    outputs/<step>/<key>/<output>/           sealed outputs, by content key (pipeline/local/cache.py)
+    jobs/<step>/<key>/                       /opt/ml as the step saw it, and log.txt (pipeline/local/jobs.py)
     s3/<bucket>/<key>                        what stands for s3:// URIs: checkpoints, TensorBoard events, ...
 
 A run that was killed is gone on with by running again: sealed steps are kept, what was half-written is cleared, a
@@ -27,15 +27,15 @@ from typing import Any
 
 from pipeline import execution_record as states
 from pipeline.execution_record import RunResult, StepRecord
-from pipeline.local_execution import Execution, LocalFunction, StepFailedError, StepStoppedError
-from pipeline.local_jobs import LocalImage, latest_metric
-from pipeline.local_steps import run_step
+from pipeline.local.execution import Execution, LocalFunction, StepFailedError, StepStoppedError
+from pipeline.local.jobs import LocalImage, latest_metric
+from pipeline.local.run_lock import RunLock
+from pipeline.local.step_runners import run_step
+from pipeline.local.uri_folders import UriFolders
 from pipeline.progress import Progress, progress_for
 from pipeline.references import Scope, parameter_values
 from pipeline.registry import LocalRegistry
-from pipeline.run_lock import RunLock
 from pipeline.step_graph import Node, build_graph
-from pipeline.uri_folders import UriFolders
 from steps.contract import (
     EXIT_BUG,
     EXIT_DONE,

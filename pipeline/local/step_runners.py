@@ -10,8 +10,8 @@ from typing import Any
 from pipeline import execution_record as states
 from pipeline.conditions import evaluate
 from pipeline.execution_record import GateResult, StepRecord
-from pipeline.job_steps import UNREACHABLE_CLASS, allows_another, retry_wait_seconds, run_job
-from pipeline.local_execution import Execution, LambdaContext, LocalFunction, StepFailedError, StepStoppedError
+from pipeline.local.execution import Execution, LambdaContext, LocalFunction, StepFailedError, StepStoppedError
+from pipeline.local.job_steps import UNREACHABLE_CLASS, allows_another, retry_wait_seconds, run_job
 from pipeline.references import typed_value
 from pipeline.step_graph import Node
 from steps.contract import EXIT_GATE_CLOSED, EXIT_USER_ERROR, StepError

@@ -20,9 +20,9 @@ import steps
 from pipeline.code_archive import code_archive
 from pipeline.config import PipelineConfig, config_digest
 from pipeline.execution_record import RunResult
-from pipeline.local_executor import JOB_ENVIRONMENT, run_definition
-from pipeline.local_inputs import local_handler
-from pipeline.local_jobs import LocalImage
+from pipeline.local.executor import JOB_ENVIRONMENT, run_definition
+from pipeline.local.inputs import local_handler
+from pipeline.local.jobs import LocalImage
 from pipeline.progress import Progress
 from pipeline.registry import LocalRegistry
 from steps.contract import (

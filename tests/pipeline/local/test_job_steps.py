@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.job_spec import JobSpec
-from pipeline.job_steps import key_members
-from pipeline.local_execution import Execution
-from pipeline.local_executor import run_definition
-from pipeline.local_jobs import Job, LocalImage
-from pipeline.local_run import DISTRIBUTIONS, environment_digest, installed_versions, local_image
+from pipeline.local.execution import Execution
+from pipeline.local.executor import run_definition
+from pipeline.local.job_spec import JobSpec
+from pipeline.local.job_steps import key_members
+from pipeline.local.jobs import Job, LocalImage
+from pipeline.local.run import DISTRIBUTIONS, environment_digest, installed_versions, local_image
+from pipeline.local.run_lock import has_members, process_identity, record_processes
+from pipeline.local.uri_folders import UriFolders
 from pipeline.progress import Quiet
 from pipeline.references import Scope
 from pipeline.registry import LocalRegistry
-from pipeline.run_lock import has_members, process_identity, record_processes
-from pipeline.uri_folders import UriFolders
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Starts a step in its own process group, tells its id, and is killed before it can end it.
 KILLED_LAUNCHER = """
 import os, pathlib, signal, subprocess, sys, time

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.local_execution import LambdaContext
+from pipeline.local.execution import LambdaContext
 from pipeline.registry import LocalRegistry
 from pipeline.resolve_inputs import ResolveInputsError, StoredFile, resolve_inputs
 from steps.contract import StepError, file_sha256

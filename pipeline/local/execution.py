@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.execution_record import RunResult
-from pipeline.local_cache import content_digest
-from pipeline.local_jobs import LocalImage
+from pipeline.local.cache import content_digest
+from pipeline.local.jobs import LocalImage
+from pipeline.local.uri_folders import UriFolders
 from pipeline.progress import Progress
 from pipeline.references import Scope
 from pipeline.registry import LocalRegistry
-from pipeline.uri_folders import UriFolders
 
 
 class StepFailedError(Exception):

@@ -25,8 +25,7 @@ from typing import Any
 
 from pipeline import execution_record as states
 from pipeline.execution_record import StepRecord
-from pipeline.job_spec import JobSpec, job_spec
-from pipeline.local_cache import (
+from pipeline.local.cache import (
     KEY_CHARACTERS_IN_PATHS,
     OutputFolder,
     command_members,
@@ -35,10 +34,11 @@ from pipeline.local_cache import (
     output_digest,
     reason_of_miss,
 )
-from pipeline.local_execution import Execution, StepFailedError, StepStoppedError
-from pipeline.local_jobs import Job, LocalImage, latest_metric
+from pipeline.local.execution import Execution, StepFailedError, StepStoppedError
+from pipeline.local.job_spec import JobSpec, job_spec
+from pipeline.local.jobs import Job, LocalImage, latest_metric
+from pipeline.local.uri_folders import is_uri
 from pipeline.step_graph import Node
-from pipeline.uri_folders import is_uri
 from steps.contract import EXIT_BUG, EXIT_TERMINATED, EXIT_USER_ERROR
 
 KILLED_CLASS = "SageMaker.JOB_INTERNAL_ERROR"
@@ -89,7 +89,7 @@ def run_job(node: Node, record: StepRecord, execution: Execution) -> None:
 
 
 def key_members(spec: JobSpec, stable: JobSpec, image: LocalImage, execution: Execution) -> dict[str, str]:
-    """The members of a job's cache key (see pipeline/local_cache.py).
+    """The members of a job's cache key (see pipeline/local/cache.py).
 
     A flag that is given again has the number of its word before its name, so that each of its values counts.
     """

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from pipeline.job_spec import OPT_ML, JobInput, JobSpec
-from pipeline.local_cache import all_files
-from pipeline.run_lock import has_members, record_processes, recorded_groups, recorded_processes
-from pipeline.uri_folders import UriFolders
+from pipeline.local.cache import all_files
+from pipeline.local.job_spec import OPT_ML, JobInput, JobSpec
+from pipeline.local.run_lock import has_members, record_processes, recorded_groups, recorded_processes
+from pipeline.local.uri_folders import UriFolders
 from steps.contract import METRICS_LINE_PREFIX, ConfigError, StepError
 
 # Longer than the 30 s that torchrun gives its workers.

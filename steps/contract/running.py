@@ -1,0 +1,187 @@
+"""Running a step from its command line, and what it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from steps.contract.errors import (
+    EXIT_BUG,
+    EXIT_DONE,
+    EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
+    EXIT_USER_ERROR,
+    ConfigError,
+    StepError,
+    UserError,
+)
+from steps.contract.files import write_atomically
+from steps.contract.folders import Folder, StepFolders, prepare_output
+from steps.contract.seals import content_digest, read_seal, seal
+from steps.contract.settings import StepConfig, parse_config
+
+# launch.py names a file here; a failing step writes its one line into it.
+ERROR_FILE_VARIABLE = "LANGADAPT_ERROR_FILE"
+METRICS_LINE_PREFIX = "metrics: "
+
+
+def report(**values: float | int | str) -> None:
+    """Prints one line of metrics, `metrics: step=20 loss=3.1415`: the executor and CloudWatch read it."""
+    shown = " ".join(f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}"
+                     for name, value in values.items())  # fmt: skip
+    print(f"{METRICS_LINE_PREFIX}{shown}", flush=True)
+
+
+def warn(message: str) -> None:
+    """Prints one warning line on standard error."""
+    print(f"warning: {message}", file=sys.stderr, flush=True)
+
+
+def run_step(
+    function: Callable[[Any, StepFolders], Mapping[str, Any]],
+    config_type: type[StepConfig],
+    folders: Sequence[Folder],
+    *,
+    checkpoints: bool = False,
+    reports: Sequence[str] = (),
+    shares_work: bool = False,
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Runs one step from its command line and returns its exit code (see the module's docstring).
+
+    checkpoints: the step keeps unfinished work. reports: output files that are no content (see Manifest).
+    shares_work: several instances each do a part of the work; any other step refuses to be one of several.
+    """
+    module = sys.modules[function.__module__]
+    name = Path(getattr(module, "__file__", None) or function.__name__).stem
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if "--help" in arguments or "-h" in arguments:
+        print(help_text(module.__doc__ or "", name, config_type, folders, checkpoints))
+        return EXIT_DONE
+    signal.signal(signal.SIGTERM, _stop_on_sigterm)
+    started = time.monotonic()
+    try:
+        config, step_folders = parse_arguments(arguments, config_type, folders, checkpoints, shares_work)
+        is_first_process = int(os.environ.get("RANK", "0")) == 0
+        if is_first_process:
+            prepare_output(step_folders.output)
+        metrics = function(config, step_folders)
+        if is_first_process:
+            seal(step_folders, name, config, metrics, time.monotonic() - started, reports)
+            report(**metrics)
+        return EXIT_DONE
+    except UserError as error:
+        return _fail(f"error: {error}", EXIT_USER_ERROR)
+    except KeyboardInterrupt:
+        return _fail("error: interrupted", EXIT_INTERRUPTED)
+    except SystemExit as stop:
+        if stop.code == EXIT_TERMINATED:
+            return _fail("error: stopped by SIGTERM", EXIT_TERMINATED)
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        return _fail(f"error: {type(error).__name__}: {error}", EXIT_BUG, show=False)
+
+
+def _stop_on_sigterm(number: int, frame: object) -> NoReturn:
+    raise SystemExit(EXIT_TERMINATED)
+
+
+def _fail(line: str, code: int, *, show: bool = True) -> int:
+    line = " ".join(line.split())
+    if show:
+        print(line, file=sys.stderr, flush=True)
+    path = os.environ.get(ERROR_FILE_VARIABLE)
+    # The first process that fails knows why; those stopped because of it must not speak over it.
+    if path and not Path(path).exists():
+        write_atomically(Path(path), json.dumps({"line": line, "exit_code": code}))
+    return code
+
+
+def parse_arguments(
+    arguments: Iterable[str],
+    config_type: type[StepConfig],
+    folders: Sequence[Folder],
+    checkpoints: bool,
+    shares_work: bool,
+) -> tuple[Any, StepFolders]:
+    """Settings and folders from `--name=value` or `--name value`; - and _ are the same in a name."""
+    values = _split_arguments(arguments)
+    output = values.pop("output", None)
+    if output is None:
+        raise ConfigError("--output", "not given", remedy="Name the folder to write, --output DIR.")
+    instance_index = int(values.pop("instance_index", "0"))
+    instance_count = int(values.pop("instance_count", "1"))
+    if instance_count > 1 and not shares_work:
+        # Each would do all of the work, and all would write the same files.
+        remedy = "Give this step one instance: it does not share its work."
+        raise ConfigError("instance_count", instance_count, limit=1, remedy=remedy)
+    checkpoint_folder = values.pop("checkpoints", None) if checkpoints else None
+    inputs: dict[str, Path] = {}
+    digests: dict[str, str] = {}
+    for folder in folders:
+        given = values.pop(folder.name, None)
+        if given is None:
+            if folder.required:
+                raise ConfigError(f"--{folder.name}", "not given", remedy="Name a folder to read.")
+            continue
+        path = Path(given)
+        if not path.exists():
+            raise StepError(f"--{folder.name}", f"{path} does not exist", remedy="Name an existing folder.")
+        if folder.sealed:
+            # One process a machine reads every byte; the others take its word, or each would read them again.
+            is_first_here = int(os.environ.get("LOCAL_RANK", "0")) == 0
+            digests[folder.name] = read_seal(path, check_files=is_first_here).content_digest
+        else:
+            digests[folder.name] = content_digest(path)
+        inputs[folder.name] = path
+    config = parse_config(config_type, values)
+    return config, StepFolders(
+        output=Path(output),
+        inputs=inputs,
+        checkpoints=Path(checkpoint_folder) if checkpoint_folder else None,
+        input_digests=digests,
+        instance_index=instance_index,
+        instance_count=instance_count,
+    )
+
+
+def _split_arguments(arguments: Iterable[str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    remaining = iter(arguments)
+    for argument in remaining:
+        if not argument.startswith("--"):
+            raise ConfigError(argument, "not understood", remedy="Settings are given as --name=value.")
+        name, equals, value = argument[2:].partition("=")
+        if not equals:
+            following = next(remaining, None)
+            if following is None:
+                raise ConfigError(argument, "has no value", remedy="Settings are given as --name=value.")
+            value = following
+        values[name.replace("-", "_")] = value
+    return values
+
+
+def help_text(
+    description: str, name: str, config_type: type[StepConfig], folders: Sequence[Folder], checkpoints: bool
+) -> str:
+    """What `python -m steps.<name> --help` prints: the module's docstring, the folders, every setting."""
+    lines = [description.strip(), "", "Folders:"]
+    for folder in folders:
+        kind = "made by an earlier step" if folder.sealed else "yours"
+        lines.append(f"  --{folder.name} DIR  {kind}{'' if folder.required else ', optional'}")
+    lines.append("  --output DIR  new or empty; sealed by manifest.json when the step is done")
+    if checkpoints:
+        lines.append("  --checkpoints DIR  where an interrupted run goes on from, optional")
+    lines += ["", "Settings:"]
+    for field_name, info in config_type.model_fields.items():
+        default = "required" if info.is_required() else f"default {info.default}"
+        lines.append(f"  --{field_name}=VALUE  {info.description or ''} ({default})")
+    return "\n".join(lines)
