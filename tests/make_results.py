@@ -187,7 +187,8 @@ def render_real_text(entry: dict[str, Any]) -> str:
     for name, values in (("legal codes", entry["bits_per_byte"]), ("Wikipedia sentences", entry["extra_heldout"])):
         low, high = values["improvement_ci95"]
         bits.append(
-            f"| {name}, {values['documents']} documents | {values['base']:.3f} | {values['pretrained']:.3f} | {values['candidate']:.3f} | "
+            f"| {name}, {values['documents']} documents | {values['base']:.3f} | {values['pretrained']:.3f} | "
+            f"{values['candidate']:.3f} | "
             f"{values['improvement']:.3f} ({low:.3f} to {high:.3f}) |"
         )
     peak = max(entry["step_peak_memory_bytes"].values()) / 1e9
