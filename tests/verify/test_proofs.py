@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -102,19 +103,41 @@ def test_a_closed_gate(sample_run: Path) -> None:
     prove("versions after it", len(versions(sample_run)), "1", len(versions(sample_run)) == 1)
 
 
-def test_one_line_of_fine_tune_py(sample_run: Path, tmp_path: Path) -> None:
-    """A changed line reruns FineTune and what follows; the run is done by a copy of the source."""
-    source = tmp_path / "source"
+def run_with_changed_fine_tune(folder: Path, source: Path, change: Callable[[str], str]) -> list[str]:
+    """The states of the steps after a run by a copy of the source in which fine_tune.py is changed."""
     for package in ("pipeline", "steps", "containers"):
         shutil.copytree(ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
     module = source / "steps" / "fine_tune.py"
-    module.write_text(module.read_text() + "\n# one more line\n")
-    assert langadapt(sample_run, "run", source=source).returncode == EXIT_DONE
-    expected = ["Cached"] * 5 + ["Succeeded"] * 2
-    prove(
-        "steps after a changed line of fine_tune.py", states(sample_run), str(expected), states(sample_run) == expected
-    )
+    text = module.read_text()
+    module.write_text(change(text))
+    assert module.read_text() != text
+    assert langadapt(folder, "run", source=source).returncode == EXIT_DONE
+    return states(folder)
+
+
+def test_a_comment_in_fine_tune_py(sample_run: Path, tmp_path: Path) -> None:
+    """FineTune runs again and gives the same bytes, so that what follows is cached and no version is added."""
+    found = run_with_changed_fine_tune(sample_run, tmp_path / "source", lambda text: text + "\n# one more line\n")
+    expected = ["Cached"] * 5 + ["Succeeded", "Cached"]
+    prove("steps after a comment in fine_tune.py", found, str(expected), found == expected)
     prove("versions after an equal model", len(versions(sample_run)), "1", len(versions(sample_run)) == 1)
+
+
+def test_one_line_of_fine_tune_py(sample_run: Path, tmp_path: Path) -> None:
+    """A line that changes the model: FineTune and what follows run again, nothing before."""
+    line = "    device = choose_device(config.device)\n"
+    added = line + '    config = config.model_copy(update={"learning_rate": config.learning_rate / 2})\n'
+    found = run_with_changed_fine_tune(sample_run, tmp_path / "source", lambda text: text.replace(line, added, 1))
+    expected = ["Cached"] * 5 + ["Succeeded"] * 2
+    prove("steps after a changed line of fine_tune.py", found, str(expected), found == expected)
+    prove("versions after another model", len(versions(sample_run)), "2", len(versions(sample_run)) == 2)
+
+
+def test_one_setting_of_fine_tuning(sample_run: Path) -> None:
+    assert langadapt(sample_run, "run", "--set", "fine_tune.learning_rate=0.0015").returncode == EXIT_DONE
+    expected = ["Cached"] * 5 + ["Succeeded"] * 2
+    found = states(sample_run)
+    prove("steps after a changed setting of fine-tuning", found, str(expected), found == expected)
 
 
 def test_approve(sample_run: Path) -> None:
