@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -54,11 +55,11 @@ def run(
     from pipeline.local.run import DEFAULT_REGISTRY, run_folder_for, run_locally
     from pipeline.summary import summary_lines
 
-    settings = load_config(preset, config, overrides or ())
-    registry_folder = registry or DEFAULT_REGISTRY
+    settings = load_config(preset, expanded(config), overrides or ())
+    registry_folder = expanded(registry) or DEFAULT_REGISTRY
     result = run_locally(
         settings,
-        run_folder=run_folder_for(settings, run_dir),
+        run_folder=run_folder_for(settings, expanded(run_dir)),
         registry_folder=registry_folder,
         parameters=param or (),
         force=force,
@@ -81,9 +82,12 @@ def compile_command(
     """Compile the pipeline definition as SageMaker takes it: offline, the same bytes for the same input."""
     from pipeline.compile import compile_definition
     from pipeline.config import load_config
-    from steps.contract import write_atomically
+    from steps.contract import ConfigError, write_atomically
 
-    text = compile_definition(load_config(preset, config, overrides or ()))
+    output = expanded(output)
+    if output is not None and output.is_dir():
+        raise ConfigError("--output", f"{output} is a folder", remedy="Name a file.")
+    text = compile_definition(load_config(preset, expanded(config), overrides or ()))
     if output is None:
         sys.stdout.write(text)
     else:
@@ -97,7 +101,7 @@ def sample(folder: Annotated[Path, typer.Argument(help="New folder for corpus, c
     """Write the demonstration corpus, conversations and base model into a folder."""
     from pipeline.local.run import sample_folder
 
-    print(sample_folder(folder=folder))
+    print(sample_folder(folder=folder.expanduser()))
     return 0
 
 
@@ -167,6 +171,11 @@ def models_reject(
     return 0
 
 
+def expanded(path: Path | None) -> Path | None:
+    """The path with ~ as the home folder: a shell leaves it as it is behind `=`."""
+    return None if path is None else path.expanduser()
+
+
 def user_name() -> str:
     """The login name, or the number of a user who has none."""
     import getpass
@@ -182,7 +191,7 @@ def open_registry(folder: Path | None):
     from pipeline.local.run import DEFAULT_REGISTRY
     from pipeline.registry import LocalRegistry
 
-    return LocalRegistry(folder or DEFAULT_REGISTRY)
+    return LocalRegistry(expanded(folder) or DEFAULT_REGISTRY)
 
 
 def version_row(entry) -> dict[str, Any]:
@@ -216,6 +225,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs a command and exits: 0 done, 1 user error (usage too), 2 gate closed, 70 our bug, 130 interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in arguments
+    # As an exception, so that what was begun is ended; a run has its own way while steps are at work.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
     try:
         sys.exit(app(args=arguments or ["--help"], prog_name="langadapt", standalone_mode=False) or 0)
     except UsageProblem as error:
@@ -224,8 +235,10 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(130)
     except Exception as error:
         # Imported here, as is all that the help does not need: it brings pydantic.
-        from steps.contract import EXIT_BUG, UserError
+        from steps.contract import EXIT_BUG, PLACE_ERRORS, UserError, place_error
 
+        if isinstance(error, OSError) and error.errno in PLACE_ERRORS:
+            error = place_error(error)
         if isinstance(error, UserError):
             parts = {"subject": error.subject, "value": str(error.value), "remedy": error.remedy}
             sys.exit(print_error(str(error), as_json, **parts))

@@ -65,12 +65,12 @@ class DataSection(Section):
     """What a run reads: files or folders here, or s3:// prefixes. Null: the sample here, a parameter on AWS."""
 
     corpus: str | None = Field(
-        None, description="text of the new language: .jsonl, .txt, .parquet, each also .gz or .zst"
+        None, min_length=1, description="text of the new language: .jsonl, .txt, .parquet, each also .gz or .zst"
     )
-    conversations: str | None = Field(None, description="conversations in the new language, .jsonl")
-    base_model: str | None = Field(None, description="Hugging Face model folder with safetensors")
-    source_corpus: str | None = Field(None, description="text of the base model's language, for retention")
-    extra_heldout: str | None = Field(None, description="a further held-out text, never trained on")
+    conversations: str | None = Field(None, min_length=1, description="conversations in the new language, .jsonl")
+    base_model: str | None = Field(None, min_length=1, description="Hugging Face model folder with safetensors")
+    source_corpus: str | None = Field(None, min_length=1, description="text of the base's language, for retention")
+    extra_heldout: str | None = Field(None, min_length=1, description="a further held-out text, never trained on")
 
 
 class JobSection(Section):
@@ -165,8 +165,12 @@ def load_config(preset: str | None = None, file: Path | None = None, overrides: 
         raise ConfigError("--config", str(file), limit="one of --preset and --config", remedy="Give only one of them.")
     if file is not None:
         if not file.is_file():
-            raise ConfigError("--config", f"{file} does not exist", remedy="Name a YAML file.")
-        text, name = file.read_text(encoding="utf-8"), file.stem
+            value = f"{file} is no file" if file.exists() else f"{file} does not exist"
+            raise ConfigError("--config", value, remedy="Name a YAML file.")
+        try:
+            text, name = file.read_text(encoding="utf-8-sig"), file.stem
+        except UnicodeDecodeError as error:
+            raise ConfigError("--config", f"{file} is not UTF-8", remedy="Save it as UTF-8.") from error
     else:
         name = preset or "laptop"
         if name not in preset_names():
@@ -195,8 +199,11 @@ def apply_override(values: dict[str, Any], override: str) -> None:
         target = target.setdefault(key, {})
         if not isinstance(target, dict):
             raise ConfigError("--set", override, remedy=f"{key} is a field, no section.")
+    if keys[0] == "data":
+        # A path stays what was typed: in YAML ` #` begins a comment, and ~ is null.
+        target[keys[-1]] = None if text == "null" else text
+        return
     try:
-        # A path or a text stays what was typed; numbers, lists, true, false and null are YAML's.
         target[keys[-1]] = yaml.safe_load(text) if text else ""
     except yaml.YAMLError:
         target[keys[-1]] = text

@@ -25,16 +25,17 @@ def summary_lines(result: RunResult, registry_folder: Path) -> list[str]:
         version = result.registered
         option = "" if registry_folder == DEFAULT_REGISTRY else f" --registry {registry_folder}"
         existing = "" if result.registered_is_new else ", registered before"
-        lines.append(
-            f"model version:  {version.version}, {version.status}{existing}; "
-            f"approve it: langadapt models approve {version.version}{option}"
-        )
+        waiting = version.status == "PendingManualApproval"
+        approve = f"; approve it: langadapt models approve {version.version}{option}" if waiting else ""
+        lines.append(f"model version:  {version.version}, {version.status}{existing}{approve}")
         following = f"langadapt models show {version.version}{option}"
-    elif result.gates:
+    elif any(not gate.open for gate in result.gates.values()):
         lines.append("model version:  none registered, the gate is closed")
-        following = "change a limit or the training, then langadapt run again"
+        following = "change a limit or the training, then the same command again"
     else:
-        following = "langadapt run again goes on from here"
+        if result.gates:
+            lines.append("model version:  none registered, the run ended before")
+        following = "the same command again goes on from here"
     lines.append(f"run folder:     {shown(result.run_folder)}; next: {following}")
     return lines
 

@@ -198,6 +198,8 @@ def headline(summary: FineTuningSummary) -> dict[str, float | int | str]:
     """The figures for the manifest and the log."""
     metrics: dict[str, float | int | str] = {
         "conversations": summary.conversations,
+        "heldout": summary.conversations_heldout,
+        "dropped": sum(summary.conversations_dropped.values()),
         "steps": summary.steps,
         "loss": summary.last_loss,
         "validation_loss_before": summary.validation_loss_before,

@@ -13,11 +13,12 @@ import argparse
 import hashlib
 import os
 import shutil
+import signal
 import sys
 from importlib import resources
 from pathlib import Path
 
-from steps.contract import EXIT_DONE, EXIT_USER_ERROR, ConfigError, report
+from steps.contract import EXIT_DONE, EXIT_TERMINATED, EXIT_USER_ERROR, ConfigError, report
 
 # torch and transformers are imported where the base model is trained: a sample that is there already costs no time.
 
@@ -46,12 +47,15 @@ def cached_sample(cache: Path) -> Path:
     for name in SAMPLE_FILES:
         (aside / name).write_bytes((shipped / name).read_bytes())
     print("Making the sample's base model, about a minute; it is kept for later runs.", flush=True)
-    train_base_model(english_topics(), aside / "base_model")
     try:
+        train_base_model(english_topics(), aside / "base_model")
         os.replace(aside, finished)
     except OSError:
-        # Another process was first, and made the same.
-        shutil.rmtree(aside)
+        # Another process may have been first, and made the same.
+        if not finished.is_dir():
+            raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
     return finished
 
 
@@ -138,7 +142,7 @@ def train_base_model(texts: list[str], folder: Path) -> None:
 def default_cache() -> Path:
     """The user's cache folder for langadapt; LANGADAPT_CACHE names another."""
     if given := os.environ.get("LANGADAPT_CACHE"):
-        return Path(given)
+        return Path(given).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "langadapt"
 
 
@@ -147,6 +151,8 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="new folder to copy the sample to")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="where the sample is kept")
     arguments = parser.parse_args()
+    # As an exception, so that the half-made sample is cleared.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(EXIT_TERMINATED))
     try:
         # Before the model is trained, not a minute later.
         check_target(arguments.cache, may_be_full=True)

@@ -10,7 +10,6 @@ Writes   tokenizer/  the chosen tokenizer with the chat template, for AutoTokeni
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ from steps.contract import (
     write_json,
 )
 from steps.schemas.fertility import FertilityCandidate, FertilityChange, FertilityReport, TextFertility
-from steps.text.bbpe import VOCABULARY_MULTIPLE, load_fast_tokenizer, shrink, train_bbpe
+from steps.text.bbpe import VOCABULARY_MULTIPLE, load_fast_tokenizer, read_model_settings, shrink, train_bbpe
 from steps.text.chat_template import BOS_TOKEN, CHAT_TEMPLATE, EOS_TOKEN, PAD_TOKEN
 from steps.text.corpus import hash_share, iterate_split, read_split, read_summary, text_sha256
 from steps.text.fertility import measure_fertility
@@ -76,7 +75,7 @@ def check_sizes(sizes: tuple[int, ...]) -> None:
     """Raises ConfigError for a size that is no multiple of 64."""
     for size in sizes:
         if size % VOCABULARY_MULTIPLE:
-            nearest = max(1, round(size / VOCABULARY_MULTIPLE)) * VOCABULARY_MULTIPLE
+            nearest = round(size / VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
             limit = f"a multiple of {VOCABULARY_MULTIPLE}"
             raise ConfigError("train_tokenizer.vocabulary_sizes", size, limit=limit, remedy=f"Take {nearest}.")
 
@@ -157,10 +156,7 @@ def choose(candidates: list[FertilityCandidate], config: TrainTokenizerConfig) -
 
 def context_tokens(base_model: Path) -> int:
     """The base model's context, which the new tokenizer states as its own."""
-    path = base_model / "config.json"
-    if not path.is_file():
-        raise StepError(str(base_model), "no config.json", remedy="Give a Hugging Face model folder.")
-    settings = json.loads(path.read_text())
+    settings = read_model_settings(base_model)
     return int(settings.get("text_config", settings).get("max_position_embeddings", 2_048))
 
 

@@ -178,6 +178,9 @@ def test_one_byte_of_the_corpus_reruns_everything(place: Workplace) -> None:
         (["--set", "fine_tune.epoch=1"], "Did you mean epochs?"),
         (["--set", "data.corpus=/no/such/folder"], "data.corpus: /no/such/folder does not exist"),
         (["--preset", "laptop"], "limit one of --preset and --config"),
+        (["--registry", "corpus.jsonl"], "corpus.jsonl is a file"),
+        (["--run-dir", "corpus.jsonl/x"], "corpus.jsonl is a file"),
+        (["--set", "data.base_model="], "data.base_model: ''"),
     ],
 )
 def test_misuse_is_one_line_and_exit_1(place: Workplace, arguments: list[str], words: str) -> None:

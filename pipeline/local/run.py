@@ -24,9 +24,11 @@ from pipeline.local.executor import JOB_ENVIRONMENT, run_definition
 from pipeline.local.inputs import local_handler
 from pipeline.local.jobs import LocalImage
 from pipeline.progress import Progress
+from pipeline.references import parameter_values
 from pipeline.registry import LocalRegistry
 from steps.contract import (
     EXIT_DONE,
+    EXIT_USER_ERROR,
     METRICS_LINE_PREFIX,
     ConfigError,
     StepError,
@@ -71,8 +73,12 @@ def run_locally(
     know before the steps start.  Raises ConfigError or StepError before anything runs.
     """
     given = split_parameters(parameters)
-    inputs = input_uris(config, given, say)
+    check_writable("registry", registry_folder)
+    check_writable("run folder", run_folder)
     definition = compiled_definition(config, run_folder)
+    # What costs nothing comes first: the sample may have to be made for a minute.
+    parameter_values(definition["Parameters"], given)
+    inputs = input_uris(config, given, say)
     uris = {f"s3://{config.aws.bucket}/{config.aws.prefix}/code": run_folder / "code"}
     for step in STEP_MODULES:
         code_archive(step).write(run_folder / "code")
@@ -88,6 +94,15 @@ def run_locally(
         force=force,
         progress=progress,
     )
+
+
+def check_writable(name: str, folder: Path) -> None:
+    """Raises ConfigError where a folder cannot be made or written to."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise ConfigError(name, f"{there} is a file", remedy="Name a folder.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(name, f"{there} cannot be written to", remedy="Name a folder that can be written to.")
 
 
 def split_parameters(parameters: Iterable[str]) -> dict[str, str]:
@@ -136,7 +151,8 @@ def sample_folder(say=print, folder: Path | None = None) -> Path:
 
     It is made by a process of its own, as its base model needs torch.
     """
-    command = [sys.executable, "-m", "steps.make_sample"]
+    # -P: a package named steps in the current folder is none of ours.
+    command = [sys.executable, "-P", "-m", "steps.make_sample"]
     if folder is not None:
         command.append(f"--folder={folder.resolve()}")
     last = ""
@@ -145,17 +161,31 @@ def sample_folder(say=print, folder: Path | None = None) -> Path:
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
         assert process.stdout is not None
-        for line in process.stdout:
-            last = line.rstrip("\n")
-            if last.startswith("Making"):
-                say(last)
-            elif last.startswith(METRICS_LINE_PREFIX) and sys.stderr.isatty():
-                print(f"\r{last.removeprefix(METRICS_LINE_PREFIX)}  ", end="", file=sys.stderr, flush=True)
-        if process.wait() != EXIT_DONE:
+        try:
+            for line in process.stdout:
+                last = line.rstrip("\n")
+                if last.startswith("Making"):
+                    say(last)
+                elif last.startswith(METRICS_LINE_PREFIX) and sys.stderr.isatty():
+                    print(f"\r{last.removeprefix(METRICS_LINE_PREFIX)}  ", end="", file=sys.stderr, flush=True)
+            code = process.wait()
+        finally:
+            process.terminate()
+            process.wait()
+        if code != EXIT_DONE:
             errors.seek(0)
             lines = [line for line in errors.read().splitlines() if line.strip()] or ["no message"]
-            raise StepError("sample", lines[-1].removeprefix("error: "), remedy="Give data.base_model, or try again.")
+            raise sample_error(lines[-1], is_users=code == EXIT_USER_ERROR)
     return Path(last)
+
+
+def sample_error(line: str, *, is_users: bool) -> StepError:
+    """The error of the process that makes the sample: its own line where it wrote one for a person."""
+    subject, _, rest = line.removeprefix("error: ").partition(": ")
+    if is_users and ". " in rest:
+        value, _, remedy = rest.partition(". ")
+        return StepError(subject, value, remedy=remedy)
+    return StepError("sample", line, remedy="Give data.base_model, or try again.")
 
 
 def package_path() -> dict[str, str]:
@@ -192,11 +222,14 @@ def installed_versions(distributions: Iterable[str]) -> dict[str, str | None]:
 def compiled_definition(config: PipelineConfig, run_folder: Path) -> dict[str, Any]:
     """The definition of this configuration, compiled again only where configuration, code or SDK have changed."""
     path = run_folder / "definitions" / f"{definition_key(config)}.json"
-    if not path.is_file():
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
         from pipeline.compile import compile_definition
 
-        write_atomically(path, compile_definition(config))
-    return json.loads(path.read_bytes())
+        text = compile_definition(config)
+        write_atomically(path, text)
+        return json.loads(text)
 
 
 def definition_key(config: PipelineConfig) -> str:

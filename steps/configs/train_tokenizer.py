@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from steps.contract import StepConfig
@@ -10,7 +12,8 @@ from steps.contract import StepConfig
 class TrainTokenizerConfig(StepConfig):
     """Which tokenizers are trained, and how one of them is chosen."""
 
-    vocabulary_sizes: tuple[int, ...] = Field(
+    # 256 bytes and 256 special tokens come before the first merge.
+    vocabulary_sizes: tuple[Annotated[int, Field(ge=576)], ...] = Field(
         (4_096,), min_length=1, description="sizes of the BBPE candidates, special tokens included; multiples of 64"
     )
     min_frequency: int = Field(2, ge=1, description="times a pair must occur in the training text to be merged")

@@ -26,10 +26,12 @@ from steps.contract.errors import (
     EXIT_INTERRUPTED,
     EXIT_TERMINATED,
     EXIT_USER_ERROR,
+    PLACE_ERRORS,
     ConfigError,
     StepError,
     UserError,
     nearest_name,
+    place_error,
 )
 from steps.contract.files import all_files, file_sha256, table_digest, write_atomically, write_json
 from steps.contract.folders import MANIFEST_NAME, UNFINISHED_NAME, Folder, StepFolders, prepare_output
@@ -72,6 +74,7 @@ __all__ = [
     "EXIT_USER_ERROR",
     "MANIFEST_NAME",
     "METRICS_LINE_PREFIX",
+    "PLACE_ERRORS",
     "RECORDED_LIBRARIES",
     "UNFINISHED_NAME",
     "ConfigError",
@@ -98,6 +101,7 @@ __all__ = [
     "parse_arguments",
     "parse_config",
     "peak_memory_bytes",
+    "place_error",
     "prepare_output",
     "read_seal",
     "report",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 
 EXIT_DONE = 0
@@ -38,3 +39,18 @@ def nearest_name(wrong: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = difflib.get_close_matches(wrong, names, n=1)
     return f"Did you mean {near[0]}?" if near else f"Known: {', '.join(names)}."
+
+
+# What a folder or disk refuses, which a person can mend; a missing file inside our own work is none of these.
+PLACE_ERRORS = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOSPC, errno.EDQUOT}
+)
+
+
+def place_error(error: OSError) -> UserError:
+    """The one line of an OSError in PLACE_ERRORS."""
+    return ConfigError(
+        str(error.filename or "disk"),
+        error.strerror or "cannot be written",
+        remedy="Name a place that can be written to.",
+    )

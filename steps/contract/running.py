@@ -18,9 +18,11 @@ from steps.contract.errors import (
     EXIT_INTERRUPTED,
     EXIT_TERMINATED,
     EXIT_USER_ERROR,
+    PLACE_ERRORS,
     ConfigError,
     StepError,
     UserError,
+    place_error,
 )
 from steps.contract.files import write_atomically
 from steps.contract.folders import Folder, StepFolders, prepare_output
@@ -79,6 +81,11 @@ def run_step(
         return EXIT_DONE
     except UserError as error:
         return _fail(f"error: {error}", EXIT_USER_ERROR)
+    except OSError as error:
+        if error.errno not in PLACE_ERRORS:
+            traceback.print_exc()
+            return _fail(f"error: {type(error).__name__}: {error}", EXIT_BUG, show=False)
+        return _fail(f"error: {place_error(error)}", EXIT_USER_ERROR)
     except KeyboardInterrupt:
         return _fail("error: interrupted", EXIT_INTERRUPTED)
     except SystemExit as stop:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
 from steps.contract import ConfigError, StepError
+from steps.text.bbpe import load_fast_tokenizer, read_model_settings
 
 # A step's log is read line by line, where a bar that redraws itself is noise.
 disable_progress_bar()
@@ -29,6 +30,8 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """The fast tokenizer of a folder. Raises StepError where there is none or it has no BOS token."""
     if not (folder / "tokenizer.json").is_file():
         raise StepError(str(folder), "no tokenizer.json", remedy="Give a model folder with a fast tokenizer.")
+    # Parsed first: the library's own error for a damaged file names no file.
+    load_fast_tokenizer(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if tokenizer.bos_token_id is None:
         raise StepError(str(folder), "the tokenizer has no BOS token", remedy="Set bos_token in tokenizer_config.json.")
@@ -50,13 +53,22 @@ def check_model_folder(folder: Path) -> None:
     """Raises StepError unless the folder has a config without remote code, and weights in safetensors."""
     if not (folder / "config.json").is_file():
         raise StepError(str(folder), "no config.json", remedy="Give a Hugging Face model folder.")
-    settings = json.loads((folder / "config.json").read_text())
+    settings = read_model_settings(folder)
     if "auto_map" in settings:
         raise StepError(str(folder), "config.json asks for code of its own", remedy="Give a model without remote code.")
     if not any(folder.glob("*.safetensors")):
         found = sorted(path.name for path in [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")])
         value = f"pickled weights only ({', '.join(found)})" if found else "no weights"
         raise StepError(str(folder), value, limit="*.safetensors", remedy="Convert the weights to safetensors.")
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="pt"):
+                pass
+        except SafetensorError as error:
+            is_pointer = file.read_bytes()[:64].startswith(b"version https://git-lfs")
+            value = "a Git LFS pointer, not the weights" if is_pointer else f"damaged ({error})"
+            remedy = "Run `git lfs pull`." if is_pointer else "Fetch the file again."
+            raise StepError(file.name, value, remedy=remedy) from error
 
 
 def load_config(folder: Path):

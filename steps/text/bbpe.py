@@ -131,10 +131,28 @@ def load_fast_tokenizer(folder: Path) -> Tokenizer:
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise StepError(str(folder), "no tokenizer.json", remedy="Give a folder with a fast tokenizer.")
-    tokenizer = Tokenizer.from_file(str(path))
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:
+        # The library raises nothing more special for a file that it cannot read.
+        raise StepError(str(path), f"damaged ({error})", remedy="Fetch the tokenizer again.") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def read_model_settings(folder: Path) -> dict[str, Any]:
+    """config.json of a model folder. Raises StepError where it is missing or damaged."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise StepError(str(folder), "no config.json", remedy="Give a Hugging Face model folder.")
+    try:
+        settings = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise StepError(str(path), f"no JSON ({error})", remedy="Fetch the model again.") from error
+    if not isinstance(settings, dict):
+        raise StepError(str(path), "no JSON object", remedy="Fetch the model again.")
+    return settings
 
 
 def tokenizer_digest(folder: Path) -> str:

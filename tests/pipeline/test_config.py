@@ -41,10 +41,10 @@ def test_the_published_run() -> None:
 
 
 def test_overrides_are_yaml_and_texts_stay_texts() -> None:
-    overrides = ["fine_tune.epochs=2", "data.corpus=/data/my texts", "train_tokenizer.vocabulary_sizes=[64, 128]"]
+    overrides = ["fine_tune.epochs=2", "data.corpus=/data/my texts", "train_tokenizer.vocabulary_sizes=[640, 1024]"]
     config = load_config(overrides=overrides)
     assert (config.fine_tune.epochs, config.data.corpus) == (2, "/data/my texts")
-    assert config.train_tokenizer.vocabulary_sizes == (64, 128)
+    assert config.train_tokenizer.vocabulary_sizes == (640, 1024)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,8 @@ def test_overrides_are_yaml_and_texts_stay_texts() -> None:
         ("data.source_corpus=/x", "data.source_corpus needs thresholds.max_retention_loss"),
         ("thresholds.max_bits_per_byte=.inf", "thresholds.max_bits_per_byte"),
         ("aws.region=mars", "aws.region: 'mars'"),
+        ("data.corpus=", "data.corpus: ''; limit String should have at least 1 character"),
+        ("train_tokenizer.vocabulary_sizes=[64]", "train_tokenizer.vocabulary_sizes.0: 64"),
         ("aws.image_uri=000000000000.dkr.ecr.us-west-2.amazonaws.com/x:latest", "aws.image_uri: "),
         ("compute.fine_tune.instance_count=2", "compute.fine_tune.instance_count: no such field"),
         ("compute.prepare_corpus.instance_count=2", "compute.prepare_corpus.instance_count: no such field"),
@@ -103,3 +105,17 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     config = load_config(file=tmp_path / "mine.yaml")
     assert config.preset == "mine"
     assert config.fine_tune == load_config("laptop").fine_tune
+
+
+def test_a_path_stays_what_was_typed() -> None:
+    for path in ("my data #1/", "2024", "~", "a: b", "[x]", " spaced "):
+        assert load_config(overrides=[f"data.corpus={path}"]).data.corpus == path
+    assert load_config(overrides=["data.corpus=null"]).data.corpus is None
+
+
+def test_a_file_that_is_not_utf_8(tmp_path: Path) -> None:
+    (tmp_path / "latin.yaml").write_bytes("# ölçü\n".encode("utf-16"))
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        load_config(file=tmp_path / "latin.yaml")
+    with pytest.raises(ConfigError, match="is no file"):
+        load_config(file=tmp_path)

@@ -58,7 +58,7 @@ def run(output: Path, *arguments: str, step=write_number, folders: tuple[Folder,
 def test_settings_survive_the_way_through_texts() -> None:
     for config in (
         PrepareCorpusConfig(test_share=0.125, repair_homoglyphs=False, corpus_digest="a=b c"),
-        TrainTokenizerConfig(vocabulary_sizes=(64, 128), chosen="bbpe-64"),
+        TrainTokenizerConfig(vocabulary_sizes=(640, 704), chosen="bbpe-640"),
         FineTuneConfig(target_modules=("q_proj",), learning_rate=1e-5),
     ):
         texts = config_arguments(config)
