@@ -210,6 +210,9 @@ README_WORDS = {
     "data.corpus=DIR": "data.corpus={folder}/corpus.jsonl",
     "data.conversations=FILE": "data.conversations={folder}/conversations.jsonl",
     "data.base_model=DIR": "data.base_model={folder}/base",
+    "data.corpus=az_laws.jsonl": "data.corpus={folder}/corpus.jsonl",
+    "data.conversations=az_qa.jsonl": "data.conversations={folder}/conversations.jsonl",
+    "data.extra_heldout=az_heldout_wiki.jsonl": "data.extra_heldout={folder}/extra.txt",
 }
 
 
@@ -226,8 +229,10 @@ def test_the_commands_of_the_readme(place: Workplace, command: str) -> None:
             assert "--output" in shown.stdout
         return
     words = words[1:]
-    if words == ["run"] or words[:2] == ["run", "--set"]:
+    if words[0] == "run" and "--help" not in words:
         words += ["--config", str(ROOT / "tests" / "presets" / "seconds.yaml")]
+        extra = "Dünən axşam dostlarla parka getdik.\n\nHava sərin idi, amma heç kim üşümədi.\n"
+        (place.folder / "extra.txt").write_text(extra, "utf-8")
     shown = place.langadapt(*words)
     assert shown.returncode == EXIT_DONE, shown.stderr
     assert shown.stdout
