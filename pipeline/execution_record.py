@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.conditions import ConditionResult
+from pipeline.local.job_log import Done
 from pipeline.registry import ModelVersion
 from steps.contract import write_json
 
@@ -24,6 +25,7 @@ class StepRecord:
     """One step of one run.
 
     reason: why the step ran and was not taken from the cache.  metric: the last metrics line of its log.
+    progress: how much of its work is done, while it tells.  warnings: `<name>: <message>` each, from the cache as well.
     key_members: what the cache key is made of (see pipeline/local/cache.py).
     """
 
@@ -40,6 +42,8 @@ class StepRecord:
     values: dict[str, Any] = field(default_factory=dict)
     log: Path | None = None
     metric: str = ""
+    progress: Done | None = None
+    warnings: list[str] = field(default_factory=list)
     error: str = ""
 
     def begin(self) -> None:
@@ -54,7 +58,9 @@ class StepRecord:
         return time.monotonic() - self.started if running and self.started is not None else self.seconds
 
     def as_json(self) -> dict[str, Any]:
-        value = {name: item for name, item in vars(self).items() if name not in ("started", "outputs", "log")}
+        value = {
+            name: item for name, item in vars(self).items() if name not in ("started", "outputs", "log", "progress")
+        }
         return value | {
             "seconds": round(self.seconds, 3),
             "outputs": {name: str(path) for name, path in self.outputs.items()},

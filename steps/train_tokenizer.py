@@ -95,7 +95,7 @@ def train_candidates(config: TrainTokenizerConfig, corpus: Path) -> tuple[dict[s
         try:
             tokenizers[f"bbpe-{size}"] = shrink(trained, size)
         except StepError as error:
-            warn(f"candidate bbpe-{size} left out: {error}")
+            warn("candidate-left-out", f"bbpe-{size}: {error}")
             refused = error
     if not tokenizers and refused is not None:
         raise refused

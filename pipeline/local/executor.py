@@ -28,7 +28,8 @@ from typing import Any
 from pipeline import execution_record as states
 from pipeline.execution_record import RunResult, StepRecord
 from pipeline.local.execution import Execution, LocalFunction, StepFailedError, StepStoppedError
-from pipeline.local.jobs import LocalImage, latest_metric
+from pipeline.local.job_log import latest_metric, latest_progress
+from pipeline.local.jobs import LocalImage
 from pipeline.local.run_lock import RunLock
 from pipeline.local.step_runners import run_step
 from pipeline.local.uri_folders import UriFolders
@@ -178,7 +179,7 @@ def _run_graph(graph: Mapping[str, Node], execution: Execution, max_parallel: in
             result.seconds = time.monotonic() - began
             for record in result.steps.values():
                 if record.state == states.EXECUTING and record.log is not None:
-                    record.metric = latest_metric(record.log)
+                    record.metric, record.progress = latest_metric(record.log), latest_progress(record.log)
             execution.progress.refresh()
             if (now := _states(result)) != told:
                 told = now

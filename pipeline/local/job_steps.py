@@ -35,8 +35,9 @@ from pipeline.local.cache import (
     reason_of_miss,
 )
 from pipeline.local.execution import Execution, StepFailedError, StepStoppedError
+from pipeline.local.job_log import latest_metric, logged_warnings
 from pipeline.local.job_spec import JobSpec, job_spec
-from pipeline.local.jobs import Job, LocalImage, latest_metric
+from pipeline.local.jobs import Job, LocalImage
 from pipeline.local.uri_folders import is_uri
 from pipeline.step_graph import Node
 from steps.contract import EXIT_BUG, EXIT_TERMINATED, EXIT_USER_ERROR
@@ -74,7 +75,7 @@ def run_job(node: Node, record: StepRecord, execution: Execution) -> None:
         record.end(states.SUCCEEDED)
     else:
         record.end(states.CACHED)
-    record.metric = latest_metric(record.log)
+    record.metric, record.warnings = latest_metric(record.log), logged_warnings(record.log)
     for entry in spec.outputs:
         record.outputs[entry.name] = output.output(entry.name)
         execution.uris.add(entry.uri, output.output(entry.name))

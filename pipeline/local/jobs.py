@@ -24,16 +24,15 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pipeline.local.cache import all_files
+from pipeline.local.job_log import ATTEMPT_PREFIX, log_tail
 from pipeline.local.job_spec import OPT_ML, JobInput, JobSpec
 from pipeline.local.run_lock import has_members, record_processes, recorded_groups, recorded_processes
 from pipeline.local.uri_folders import UriFolders
-from steps.contract import METRICS_LINE_PREFIX, ConfigError, StepError
+from steps.contract import ConfigError, StepError
 
 # Longer than the 30 s that torchrun gives its workers.
 STOP_GRACE_SECONDS = 45
 POLL_SECONDS = 0.05
-# Begins the first line of each attempt in a log.
-ATTEMPT_PREFIX = "--- "
 # Taken over from the caller where set: what a process needs to start at all, and what chooses a GPU.
 INHERITED_VARIABLES = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "SYSTEMROOT")
 
@@ -256,22 +255,3 @@ def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
-
-
-def log_tail(path: Path, tail_bytes: int = 8_192) -> list[str]:
-    """The last lines of a log."""
-    if not path.is_file():
-        return []
-    with path.open("rb") as stream:
-        stream.seek(max(0, path.stat().st_size - tail_bytes))
-        return stream.read().decode("utf-8", errors="replace").splitlines()
-
-
-def latest_metric(path: Path) -> str:
-    """The values of the last `metrics: ` line of the newest attempt in a log, empty where there is none yet."""
-    for line in reversed(log_tail(path)):
-        if line.startswith(METRICS_LINE_PREFIX):
-            return line.removeprefix(METRICS_LINE_PREFIX)
-        if line.startswith(ATTEMPT_PREFIX):
-            break
-    return ""

@@ -26,12 +26,16 @@ from steps.contract.errors import (
 )
 from steps.contract.files import write_atomically
 from steps.contract.folders import Folder, StepFolders, prepare_output
-from steps.contract.seals import content_digest, read_seal, seal
+from steps.contract.seals import Warned, content_digest, read_seal, seal
 from steps.contract.settings import StepConfig, parse_config
 
 # launch.py names a file here; a failing step writes its one line into it.
 ERROR_FILE_VARIABLE = "LANGADAPT_ERROR_FILE"
 METRICS_LINE_PREFIX = "metrics: "
+WARNING_LINE_PREFIX = "warning: "
+PROGRESS_LINE_PREFIX = "progress: "
+# What this process has warned about, for its seal.
+_warnings: list[Warned] = []
 
 
 def report(**values: float | int | str) -> None:
@@ -41,9 +45,24 @@ def report(**values: float | int | str) -> None:
     print(f"{METRICS_LINE_PREFIX}{shown}", flush=True)
 
 
-def warn(message: str) -> None:
-    """Prints one warning line on standard error."""
-    print(f"warning: {message}", file=sys.stderr, flush=True)
+def report_progress(done: int, total: int, unit: str) -> None:
+    """Prints how much of the step's work is done, `progress: 20/100 steps`: a run tells the time left from it.
+
+    unit: what is counted, in the plural. Both counts go from 0 once; a step with two phases counts them as one.
+    """
+    print(f"{PROGRESS_LINE_PREFIX}{done}/{total} {unit}", flush=True)
+
+
+def warn(name: str, message: str) -> None:
+    """Prints one line `warning: <name>: <message>` on standard error and notes it for the seal, once.
+
+    name: what is warned about, in lower case with hyphens, such as `repeated-conversations`.
+    message: what was found, with its number, and what to do about it.
+    """
+    warned = Warned(name=name, message=" ".join(message.split()).encode("utf-8", "backslashreplace").decode())
+    if warned not in _warnings:
+        _warnings.append(warned)
+        print(f"{WARNING_LINE_PREFIX}{warned.name}: {warned.message}", file=sys.stderr, flush=True)
 
 
 def run_step(
@@ -69,6 +88,7 @@ def run_step(
         return EXIT_DONE
     signal.signal(signal.SIGTERM, _stop_on_sigterm)
     started = time.monotonic()
+    _warnings.clear()
     try:
         config, step_folders = parse_arguments(arguments, config_type, folders, checkpoints, shares_work)
         is_first_process = int(os.environ.get("RANK", "0")) == 0
@@ -76,7 +96,7 @@ def run_step(
             prepare_output(step_folders.output)
         metrics = function(config, step_folders)
         if is_first_process:
-            seal(step_folders, name, config, metrics, time.monotonic() - started, reports)
+            seal(step_folders, name, config, metrics, time.monotonic() - started, reports, _warnings)
             report(**metrics)
         return EXIT_DONE
     except UserError as error:

@@ -32,6 +32,13 @@ class FileEntry(pydantic.BaseModel):
     sha256: str
 
 
+class Warned(pydantic.BaseModel):
+    """Something that a step found plausible but likely wrong. name: lower case with hyphens."""
+
+    name: str
+    message: str
+
+
 class Manifest(pydantic.BaseModel):
     """manifest.json: what made a folder, and every file in it.
 
@@ -46,6 +53,7 @@ class Manifest(pydantic.BaseModel):
     files: dict[str, FileEntry]
     reports: list[str] = []
     metrics: dict[str, float | int | str]
+    warnings: list[Warned] = []
     seconds: float
     peak_memory_bytes: int
     versions: dict[str, str]
@@ -145,6 +153,7 @@ def seal(
     metrics: Mapping[str, Any],
     seconds: float,
     reports: Sequence[str] = (),
+    warnings: Sequence[Warned] = (),
 ) -> Manifest:
     """Writes the seal of `folders.output`, last and atomically. reports: see Manifest."""
     files = {name: file_entry(folders.output / name) for name in files_to_seal(folders.output)}
@@ -157,6 +166,7 @@ def seal(
         files=files,
         reports=sorted(reports),
         metrics=check_metrics(metrics),
+        warnings=list(warnings),
         seconds=round(seconds, 3),
         peak_memory_bytes=peak_memory_bytes(),
         versions=library_versions(),

@@ -126,7 +126,7 @@ class CheckpointStore:
     def _is_complete(self, step: int) -> bool:
         folder = self._set(step)
         if (fault := find_fault(folder)) is not None:
-            warn(f"checkpoint {folder.name} is passed over: {fault}")
+            warn("checkpoint-passed-over", f"{folder.name}: {fault}")
         return fault is None
 
     def read_progress(self, step: int) -> dict[str, Any]:

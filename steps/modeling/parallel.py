@@ -147,7 +147,7 @@ def apply_liger(model: PreTrainedModel, setting: str, device: torch.device) -> b
     """Puts Liger's kernels into a model, by Liger's own API; True where that was done.
 
     off: never. on: always; ConfigError without CUDA, without the package, or for a model that Liger does not know.
-    auto: where all three are there, else a warning says why not.
+    auto: where all three are there, else a line says why not, as a warning where there is a GPU that goes without.
     """
     if setting == "off":
         return False
@@ -166,5 +166,8 @@ def apply_liger(model: PreTrainedModel, setting: str, device: torch.device) -> b
     if setting == "on":
         remedy = "Set liger to auto or off, or install langadapt[gpu] on a machine with CUDA."
         raise ConfigError("liger", f"on, but {missing}", remedy=remedy)
-    warn(f"Liger kernels are off: {missing}")
+    if device.type == "cuda":
+        warn("liger-off", missing)
+    else:
+        print(f"Liger kernels are off: {missing}", flush=True)
     return False

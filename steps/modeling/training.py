@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from transformers import PreTrainedModel
 
 from steps.configs.continued_pretraining import ContinuedPretrainingConfig
-from steps.contract import EXIT_TERMINATED, ConfigError, StepError, report, warn
+from steps.contract import EXIT_TERMINATED, ConfigError, StepError, report
 from steps.modeling.batches import BatchPlan, labelled_tokens
 from steps.modeling.checkpoints import CheckpointStore, training_state
 from steps.modeling.parallel import Processes, compute_precision, local_value, whole_value
@@ -199,7 +199,7 @@ def train(
             optimizer = start_phase(model, config, phase_of(resumed_from, config))
         store.load(resumed_from, training_state(model, optimizer))
         if processes.is_first:
-            warn(f"going on from the checkpoint of step {resumed_from}")
+            print(f"going on from the checkpoint of step {resumed_from}", flush=True)
     else:
         progress.validation_history.append((0, validate(model)))
 

@@ -147,7 +147,7 @@ def test_a_set_that_does_not_match_is_passed_over_with_a_warning(store, tiny_lla
     assert fault in find_fault(store.folder / "step-00000004")
     assert store.latest() == 2
     error = capsys.readouterr().err
-    assert error.startswith("warning: checkpoint step-00000004 is passed over: ")
+    assert error.startswith("warning: checkpoint-passed-over: step-00000004: ")
     assert fault in error
 
 

@@ -1,0 +1,62 @@
+"""What a job's log.txt tells while the job works and when it is done: metrics, progress, warnings.
+
+The lines are those that `report`, `report_progress` and `warn` of steps.contract print; what any other program prints
+is passed over. A log holds every attempt; only the newest one is looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from steps.contract import METRICS_LINE_PREFIX, PROGRESS_LINE_PREFIX, WARNING_LINE_PREFIX
+
+# Begins the first line of each attempt in a log.
+ATTEMPT_PREFIX = "--- "
+_PROGRESS = re.compile(re.escape(PROGRESS_LINE_PREFIX) + r"(\d+)/(\d+) (\S.*)")
+
+
+@dataclass(frozen=True)
+class Done:
+    """How much of a step's work is done: `done` of `total` units, such as `steps`."""
+
+    done: int
+    total: int
+    unit: str
+
+
+def log_tail(path: Path, tail_bytes: int = 8_192) -> list[str]:
+    """The last lines of a log."""
+    if not path.is_file():
+        return []
+    with path.open("rb") as stream:
+        stream.seek(max(0, path.stat().st_size - tail_bytes))
+        return stream.read().decode("utf-8", errors="replace").splitlines()
+
+
+def newest_attempt(lines: list[str]) -> list[str]:
+    """The lines after the one that the newest attempt begins with."""
+    starts = [number for number, line in enumerate(lines) if line.startswith(ATTEMPT_PREFIX)]
+    return lines[starts[-1] + 1 :] if starts else lines
+
+
+def latest_metric(path: Path) -> str:
+    """The values of the last `metrics: ` line near the end of a log, empty where there is none."""
+    lines = [line for line in newest_attempt(log_tail(path)) if line.startswith(METRICS_LINE_PREFIX)]
+    return lines[-1].removeprefix(METRICS_LINE_PREFIX) if lines else ""
+
+
+def latest_progress(path: Path) -> Done | None:
+    """The last `progress: ` line near the end of a log."""
+    found = [match for line in newest_attempt(log_tail(path)) if (match := _PROGRESS.fullmatch(line))]
+    return Done(int(found[-1][1]), int(found[-1][2]), found[-1][3]) if found else None
+
+
+def logged_warnings(path: Path) -> list[str]:
+    """Each `<name>: <message>` that the newest attempt warned about, in order and once. Reads the whole log."""
+    if not path.is_file():
+        return []
+    lines = newest_attempt(path.read_text(encoding="utf-8", errors="replace").splitlines())
+    warned = [line.removeprefix(WARNING_LINE_PREFIX) for line in lines if line.startswith(WARNING_LINE_PREFIX)]
+    return list(dict.fromkeys(warned))
