@@ -17,8 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -26,15 +25,34 @@ from typing import Any, TextIO
 from pipeline.local.cache import all_files
 from pipeline.local.job_log import ATTEMPT_PREFIX, log_tail
 from pipeline.local.job_spec import OPT_ML, JobInput, JobSpec
-from pipeline.local.run_lock import has_members, record_processes, recorded_groups, recorded_processes
+from pipeline.local.processes import (
+    POLL_SECONDS,
+    ROOT_VARIABLE,
+    end_all,
+    job_processes,
+    kill_all,
+    process_identity,
+    record_processes,
+    recorded_groups,
+    recorded_processes,
+    signal_all,
+    wait_until,
+)
 from pipeline.local.uri_folders import UriFolders
 from steps.contract import ConfigError, StepError
 
 # Longer than the 30 s that torchrun gives its workers.
 STOP_GRACE_SECONDS = 45
-POLL_SECONDS = 0.05
 # Taken over from the caller where set: what a process needs to start at all, and what chooses a GPU.
 INHERITED_VARIABLES = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "SYSTEMROOT")
+
+
+class TimeLimitError(Exception):
+    """An attempt went on for longer than it may, and was ended. Both in seconds."""
+
+    def __init__(self, ran_seconds: float, limit_seconds: float) -> None:
+        self.ran_seconds, self.limit_seconds = ran_seconds, limit_seconds
+        super().__init__(f"ran {ran_seconds:,.1f} s; limit {limit_seconds:,.0f} s")
 
 
 @dataclass(frozen=True)
@@ -93,14 +111,17 @@ class Job:
         SIGTERM to the leaders first, which hand it on; then to what they left.
         """
         record = self.folder / "processes.json"
-        for process_id in recorded_processes(record):
-            with suppress(ProcessLookupError):
-                os.kill(process_id, signal.SIGTERM)
-        _wait_until(lambda: not recorded_processes(record))
-        for group in recorded_groups(record):
-            _end_group(group)
-        if leftovers := recorded_groups(record):
-            raise StepError(self.spec.step, f"processes {leftovers[0]} of an earlier run go on", remedy="End them.")
+        signal_all({number: process_identity(number) for number in recorded_processes(record)}, signal.SIGTERM)
+        wait_until(lambda: not recorded_processes(record), STOP_GRACE_SECONDS)
+        end_all(lambda: self._processes(recorded_groups(record)), STOP_GRACE_SECONDS, hurry=lambda: False)
+        if leftovers := self._processes(recorded_groups(record)):
+            raise StepError(
+                self.spec.step, f"process {min(leftovers)} of an earlier run goes on", remedy="End it and run again."
+            )
+
+    def _processes(self, leaders: Collection[int]) -> dict[int, str]:
+        """Ids and identities of this job's processes that run."""
+        return job_processes(leaders, [str(self.root(host)) for host in self.hosts])
 
     def _link_input(self, host: str, entry: JobInput) -> None:
         source, target = self._uris.find(entry.uri), self.place(host, entry.local_path)
@@ -136,14 +157,18 @@ class Job:
         _write(root / "input/config/hyperparameters.json", spec.hyperparameters)
         _write(root / "input/config/inputdataconfig.json", {entry.name: channel for entry in spec.inputs})
 
-    def run(self, stop: threading.Event) -> int:
-        """Runs the processes of all instances and waits.
+    def run(
+        self, stop: threading.Event, kill: threading.Event | None = None, limit_seconds: float | None = None
+    ) -> int:
+        """Runs the processes of all instances and waits; when it returns, none of the job's processes is left.
 
         Returns 0, or the exit code of the first that failed, negative for the signal that killed it. `stop` ends
-        them with SIGTERM, and after 45 s with SIGKILL.
+        them with SIGTERM, and after 45 s with SIGKILL; `kill` with SIGKILL at once.
+        Raises TimeLimitError where they ran longer than limit_seconds, once they are ended as by `stop`.
         """
         port = _free_port()
         processes: list[subprocess.Popen[bytes]] = []
+        began = time.monotonic()
         with self.log.open("a") as log:
             log.write(f"{ATTEMPT_PREFIX}{self.spec.job_name} {time.strftime('%Y-%m-%dT%H:%M:%S')}\n")
             log.flush()
@@ -151,9 +176,9 @@ class Job:
                 for host in self.hosts:
                     processes.append(self._start(host, port, log))
                 record_processes(self.folder / "processes.json", [process.pid for process in processes])
-                return _wait(processes, stop)
+                return _wait(processes, stop, began, limit_seconds)
             finally:
-                _end(processes)
+                self._end(processes, kill)
 
     def _start(self, host: str, port: int, log: TextIO) -> subprocess.Popen[bytes]:
         root = str(self.root(host))
@@ -162,7 +187,7 @@ class Job:
         environment |= {"LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
         environment |= {**self._environment, **self.spec.environment}
         environment |= {
-            "OPT_ML": root, "LANGADAPT_PARENT_PROCESS": str(os.getpid()),
+            ROOT_VARIABLE: root, "LANGADAPT_PARENT_PROCESS": str(os.getpid()),
             "LANGADAPT_RENDEZVOUS_HOST": "127.0.0.1", "LANGADAPT_RENDEZVOUS_PORT": str(port),
         }  # fmt: skip
         command = [*self.image.command, *words]
@@ -174,6 +199,28 @@ class Job:
         except FileNotFoundError as error:
             remedy = "Map the image to a command that exists."
             raise ConfigError(f"{self.spec.step}, command", command[0], remedy=remedy) from error
+
+    def _end(self, processes: list[subprocess.Popen[bytes]], kill: threading.Event | None) -> None:
+        """Ends those that still run, SIGTERM first, so that a step may write a checkpoint; then what they left behind.
+
+        A launcher that was killed leaves its step, and torchrun its workers: none may go on beside the next attempt.
+        """
+
+        def hurry() -> bool:
+            return kill is not None and kill.is_set()
+
+        def find() -> dict[int, str]:
+            return self._processes([process.pid for process in processes])
+
+        for process in processes:
+            if process.poll() is None:
+                process.terminate()
+        wait_until(lambda: hurry() or all(process.poll() is not None for process in processes), STOP_GRACE_SECONDS)
+        if any(process.poll() is None for process in processes):
+            kill_all(find)
+        for process in processes:
+            process.wait()
+        end_all(find, STOP_GRACE_SECONDS, hurry)
 
     def output_folders(self) -> dict[str, list[Path]]:
         """The folders of each output, one an instance."""
@@ -193,7 +240,9 @@ class Job:
         return f"{cause}: {lines[-1].strip()}" if lines else cause
 
 
-def _wait(processes: list[subprocess.Popen[bytes]], stop: threading.Event) -> int:
+def _wait(
+    processes: list[subprocess.Popen[bytes]], stop: threading.Event, began: float, limit_seconds: float | None
+) -> int:
     while True:
         codes = [process.poll() for process in processes]
         failed = next((code for code in codes if code), None)
@@ -201,44 +250,12 @@ def _wait(processes: list[subprocess.Popen[bytes]], stop: threading.Event) -> in
             return failed
         if all(code == 0 for code in codes):
             return 0
+        # The monotonic clock: a step is not ended because somebody sets the time.
+        seconds = time.monotonic() - began
+        if limit_seconds is not None and seconds > limit_seconds:
+            raise TimeLimitError(seconds, limit_seconds)
         if stop.wait(POLL_SECONDS):
             return -signal.SIGTERM
-
-
-def _end(processes: list[subprocess.Popen[bytes]]) -> None:
-    """Ends those that still run, SIGTERM first, so that a step may write a checkpoint; then what they left behind.
-
-    A launcher that was killed leaves its step: that must not go on beside the next attempt.
-    """
-    for process in processes:
-        if process.poll() is None:
-            process.terminate()
-    deadline = time.monotonic() + STOP_GRACE_SECONDS
-    for process in processes:
-        try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        _end_group(process.pid)
-
-
-def _end_group(group: int) -> None:
-    """Ends all members of a process group: SIGTERM first, as torchrun alone can end its workers, then SIGKILL."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if not has_members(group):
-            return
-        # The last member may end at this moment; some systems refuse a signal to one that waits to be noticed.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, number)
-        _wait_until(lambda: not has_members(group))
-
-
-def _wait_until(holds: Callable[[], bool]) -> None:
-    """Waits until a condition holds, at most the grace that a step has for its end."""
-    deadline = time.monotonic() + STOP_GRACE_SECONDS
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)
 
 
 def _link(target: Path, source: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from pipeline.local.cache import content_digest, output_digest, seal_entries
 from pipeline.local.executor import run_definition
 from pipeline.local.jobs import LocalImage
-from pipeline.local.run_lock import process_identity, recorded_processes
+from pipeline.local.processes import process_identity, recorded_processes
 from pipeline.progress import Quiet
 from pipeline.registry import LocalRegistry
 from steps.contract import ConfigError, StepConfig, StepError, StepFolders, seal

@@ -1,0 +1,88 @@
+"""A lock file that one process holds at a time; the system frees it when the holder ends, however it ends."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import platform
+import time
+from pathlib import Path
+from types import TracebackType
+
+from steps.contract.errors import ConfigError
+
+# What a file system answers that keeps no locks, such as some network shares.
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+# A holder writes its name right after it has got the lock.
+NAME_SECONDS = 1.0
+
+
+class LockHeldError(Exception):
+    """Another process holds the lock. holder: its id, with its machine where that is another one."""
+
+    def __init__(self, path: Path, holder: str) -> None:
+        self.path, self.holder = path, holder
+        super().__init__(f"{path} is held by process {holder}")
+
+
+class FileLock:
+    """Held from `acquire` to `release`, or within `with`. The file names its holder and is emptied at the release.
+
+    So a name in a free lock belongs to a process that died with it: `died_with_it`, empty where there was none.
+    The file itself stays: were it removed, two processes could each hold a lock on a file of this name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.died_with_it = ""
+
+    def acquire(self) -> None:
+        """Takes the lock or raises: LockHeldError, or ConfigError where the file system keeps no locks."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        stream = self.path.open("a+")
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with stream:
+                raise LockHeldError(self.path, _holder(stream)) from None
+        except OSError as error:
+            stream.close()
+            if error.errno not in NO_LOCKS:
+                raise
+            value = f"its file system keeps no locks ({error.strerror})"
+            raise ConfigError(str(self.path.parent), value, remedy="Choose a folder on a local disk.") from error
+        self._stream = stream
+        self.died_with_it = _read_name(stream)
+        self._write(f"{os.getpid()} {platform.node()}")
+
+    def release(self) -> None:
+        self._write("")
+        self._stream.close()
+
+    def __enter__(self) -> FileLock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _write(self, text: str) -> None:
+        self._stream.truncate(0)
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def _holder(stream) -> str:
+    deadline = time.monotonic() + NAME_SECONDS
+    while not (name := _read_name(stream)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return name or "of unknown id"
+
+
+def _read_name(stream) -> str:
+    stream.seek(0)
+    process_id, _, machine = stream.read().strip().partition(" ")
+    return f"{process_id} on {machine}" if machine and machine != platform.node() else process_id
