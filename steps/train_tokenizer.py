@@ -25,12 +25,14 @@ from steps.contract import (
     StepFolders,
     peak_memory_bytes,
     report,
+    report_progress,
     run_step,
     warn,
     write_json,
 )
+from steps.contract.model_folder import read_model_settings
 from steps.schemas.fertility import FertilityCandidate, FertilityChange, FertilityReport, TextFertility
-from steps.text.bbpe import VOCABULARY_MULTIPLE, load_fast_tokenizer, read_model_settings, shrink, train_bbpe
+from steps.text.bbpe import VOCABULARY_MULTIPLE, load_fast_tokenizer, shrink, train_bbpe
 from steps.text.chat_template import BOS_TOKEN, CHAT_TEMPLATE, EOS_TOKEN, PAD_TOKEN
 from steps.text.corpus import hash_share, iterate_split, read_split, read_summary, text_sha256
 from steps.text.fertility import measure_fertility
@@ -50,10 +52,15 @@ def train_tokenizer(config: TrainTokenizerConfig, folders: StepFolders) -> dict[
     texts = {name: read_split(corpus, split) for name, split in MEASURED_SPLITS.items() if split in present}
 
     base = load_fast_tokenizer(folders["base_model"])
+    # What is measured: the base tokenizer and every size.
+    measured = 1 + len(set(config.vocabulary_sizes))
+    report_progress(0, measured, "candidates")
     candidates = [measure("base", "base", base, texts, train_seconds=0.0)]
     tokenizers, train_seconds = train_candidates(config, corpus)
     for name, tokenizer in tokenizers.items():
+        report_progress(len(candidates), measured, "candidates")
         candidates.append(measure(name, "bbpe", tokenizer, texts, train_seconds))
+    report_progress(measured, measured, "candidates")
 
     chosen, reason = choose(candidates, config)
     by_name = {candidate.name: candidate for candidate in candidates}

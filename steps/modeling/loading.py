@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+import transformers
+from huggingface_hub.errors import StrictDataclassError
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils.logging import disable_progress_bar
 
 from steps.contract import ConfigError, StepError
-from steps.text.bbpe import load_fast_tokenizer, read_model_settings
+from steps.contract.model_folder import FETCH_REMEDY, MODEL_REMEDY, check_model_folder, read_model_settings
+from steps.text.bbpe import load_fast_tokenizer
 
 # A step's log is read line by line, where a bar that redraws itself is noise.
 disable_progress_bar()
@@ -49,47 +61,51 @@ def encode_plain(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> li
     return encoded["input_ids"]
 
 
-def check_model_folder(folder: Path) -> None:
-    """Raises StepError unless the folder has a config without remote code, and weights in safetensors."""
-    if not (folder / "config.json").is_file():
-        raise StepError(str(folder), "no config.json", remedy="Give a Hugging Face model folder.")
-    settings = read_model_settings(folder)
-    if "auto_map" in settings:
-        raise StepError(str(folder), "config.json asks for code of its own", remedy="Give a model without remote code.")
-    if not any(folder.glob("*.safetensors")):
-        found = sorted(path.name for path in [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")])
-        value = f"pickled weights only ({', '.join(found)})" if found else "no weights"
-        raise StepError(str(folder), value, limit="*.safetensors", remedy="Convert the weights to safetensors.")
-    for file in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(file, framework="pt"):
-                pass
-        except SafetensorError as error:
-            is_pointer = file.read_bytes()[:64].startswith(b"version https://git-lfs")
-            value = "a Git LFS pointer, not the weights" if is_pointer else f"damaged ({error})"
-            remedy = "Run `git lfs pull`." if is_pointer else "Fetch the file again."
-            raise StepError(file.name, value, remedy=remedy) from error
-
-
-def load_config(folder: Path):
-    """The model configuration of a folder."""
+def load_config(folder: Path) -> PretrainedConfig:
+    """The model configuration of a folder. Raises StepError for one that transformers does not know or refuses."""
     check_model_folder(folder)
-    return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    kind = read_model_settings(folder)["model_type"]
+    if kind not in CONFIG_MAPPING:
+        value = f"model_type {kind}, unknown to transformers {transformers.__version__}"
+        raise StepError(str(folder / "config.json"), value, remedy="Update transformers or give another model.")
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        raise StepError(str(folder / "config.json"), f"refused ({error})", remedy="Mend config.json.") from error
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise StepError(str(folder), f"model_type {kind}", limit="a causal language model", remedy=MODEL_REMEDY)
+    return config
 
 
 def stored_dtype(folder: Path) -> torch.dtype:
     """The dtype that a model folder's configuration names; float32 where it names none."""
-    return load_config(folder).dtype or torch.float32
+    dtype: Any = load_config(folder).dtype
+    return dtype or torch.float32
 
 
 def load_model(
     folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
 ) -> PreTrainedModel:
-    """A causal language model in evaluation mode, its ties as its configuration says. Raises StepError."""
-    check_model_folder(folder)
-    model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True
+    """A causal language model in evaluation mode, its ties as its configuration says.
+
+    Raises StepError, also where the weights are not those of the configuration: what is missing would be random.
+    """
+    loading: Any = AutoModelForCausalLM.from_pretrained(
+        folder,
+        config=load_config(folder),
+        dtype=dtype,
+        local_files_only=True,
+        trust_remote_code=False,
+        use_safetensors=True,
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
     )
+    model: PreTrainedModel = loading[0]
+    loaded = loading[1]
+    wrong = sorted({*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])})
+    if wrong:
+        value = f"{len(wrong)} weights missing or of another shape than config.json says, first {wrong[0]}"
+        raise StepError(str(folder), value, limit="none", remedy=FETCH_REMEDY)
     check_tie(model)
     model.eval()
     return model if device is None else model.to(device)  # type: ignore[arg-type]

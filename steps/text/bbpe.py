@@ -141,20 +141,6 @@ def load_fast_tokenizer(folder: Path) -> Tokenizer:
     return tokenizer
 
 
-def read_model_settings(folder: Path) -> dict[str, Any]:
-    """config.json of a model folder. Raises StepError where it is missing or damaged."""
-    path = folder / "config.json"
-    if not path.is_file():
-        raise StepError(str(folder), "no config.json", remedy="Give a Hugging Face model folder.")
-    try:
-        settings = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise StepError(str(path), f"no JSON ({error})", remedy="Fetch the model again.") from error
-    if not isinstance(settings, dict):
-        raise StepError(str(path), "no JSON object", remedy="Fetch the model again.")
-    return settings
-
-
 def tokenizer_digest(folder: Path) -> str:
     """sha256 of what a folder's tokenizer does, whatever wrote its tokenizer.json."""
     return hashlib.sha256(load_fast_tokenizer(folder).to_str(pretty=False).encode()).hexdigest()

@@ -1,0 +1,223 @@
+"""What a Hugging Face model folder must have, told from its files alone: no torch, no transformers, seconds at most.
+
+A run asks before its first step, so that a wrong base model costs no tokenizer; every step that loads a model asks
+again. All checks raise StepError, whose subject is the folder or the file at fault.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from steps.contract.errors import StepError
+
+LFS_POINTER = b"version https://git-lfs"
+# safetensors allows no longer header.
+MAX_HEADER_BYTES = 100_000_000
+COMPARED_BYTES = 1 << 22
+INDEX_NAME = "model.safetensors.index.json"
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+# What a model that continues text is named in config.json; the last kind may read pictures too.
+CAUSAL_ENDINGS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+INPUT_MATRICES = ("embed_tokens.weight", "wte.weight", "embed_in.weight")
+HEAD = "lm_head.weight"
+SLOW_TOKENIZER_FILES = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
+# Classes that know no BOS token of their own.
+PLAIN_TOKENIZER_CLASSES = (None, "PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend")
+MODEL_REMEDY = "Give a Hugging Face model folder."
+FETCH_REMEDY = "Fetch the model again."
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """Where a tensor lies: its shape, its file, and first and last byte in it, the last one excluded."""
+
+    shape: tuple[int, ...]
+    file: Path
+    start: int
+    end: int
+
+
+def check_base_model(folder: Path) -> None:
+    """Everything that a base model must have: a model that can be loaded, and its own byte-level tokenizer."""
+    check_model_folder(folder)
+    tokens = check_tokenizer_files(folder)
+    matrix = input_matrix(read_tensors(folder))
+    rows = matrix.shape[0] if matrix is not None else text_settings(folder).get("vocab_size")
+    if isinstance(rows, int) and tokens > rows:
+        remedy = "Give the tokenizer that belongs to the model."
+        raise StepError(str(folder), f"{rows} embedding rows", limit=f"{tokens} tokens of its tokenizer", remedy=remedy)
+
+
+def check_model_folder(folder: Path) -> None:
+    """A configuration of a causal language model without code of its own, and whole weights in safetensors."""
+    settings = read_model_settings(folder)
+    if "auto_map" in settings:
+        raise StepError(str(folder), "config.json asks for code of its own", remedy="Give a model without remote code.")
+    if "quantization_config" in settings:
+        raise StepError(str(folder), "quantized weights", remedy="Give the model in float32, bfloat16 or float16.")
+    if not isinstance(settings.get("model_type"), str):
+        raise StepError(str(folder / "config.json"), "no model_type", remedy=MODEL_REMEDY)
+    named = settings.get("architectures") or []
+    if named and not any(str(name).endswith(CAUSAL_ENDINGS) for name in named):
+        limit = "a causal language model, such as LlamaForCausalLM"
+        raise StepError(str(folder), f"architecture {', '.join(map(str, named))}", limit=limit, remedy=MODEL_REMEDY)
+    tensors = read_tensors(folder)
+    matrix = input_matrix(tensors)
+    rows = text_settings(folder).get("vocab_size")
+    if matrix is not None and isinstance(rows, int) and matrix.shape[0] != rows:
+        limit = f"{matrix.shape[0]} embedding rows in the weights"
+        raise StepError(str(folder / "config.json"), f"vocab_size {rows}", limit=limit, remedy=FETCH_REMEDY)
+    _check_tie(folder, tensors)
+
+
+def context_limit(folder: Path) -> int | None:
+    """The model's max_position_embeddings; None where config.json names none."""
+    limit = text_settings(folder).get("max_position_embeddings")
+    return limit if isinstance(limit, int) else None
+
+
+def read_model_settings(folder: Path) -> dict[str, Any]:
+    """config.json of a model folder."""
+    if not (folder / "config.json").is_file():
+        value = "a file, not a folder" if folder.is_file() else "no config.json"
+        raise StepError(str(folder), value, remedy=MODEL_REMEDY)
+    return _read_object(folder / "config.json")
+
+
+def text_settings(folder: Path) -> dict[str, Any]:
+    """The part of config.json that is about text; a model that reads pictures too keeps it apart."""
+    settings = read_model_settings(folder)
+    part = settings.get("text_config")
+    return settings | part if isinstance(part, dict) else settings
+
+
+def check_tokenizer_files(folder: Path) -> int:
+    """A fast, byte-level tokenizer with a BOS token; returns how many tokens it has."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        slow = [name for name in SLOW_TOKENIZER_FILES if (folder / name).is_file()]
+        value = f"a slow tokenizer only ({slow[0]})" if slow else "no tokenizer.json"
+        remedy = "Give a model folder with a fast tokenizer, tokenizer.json."
+        raise StepError(str(folder), value, limit="tokenizer.json" if slow else None, remedy=remedy)
+    tokenizer = _read_object(path)
+    model = tokenizer.get("model")
+    model = model if isinstance(model, dict) else {}
+    vocabulary = model.get("vocab")
+    if not isinstance(vocabulary, dict | list):
+        raise StepError(str(path), "no vocabulary", remedy="Fetch the tokenizer again.")
+    if '"ByteLevel"' not in json.dumps([tokenizer.get("pre_tokenizer"), tokenizer.get("decoder")]):
+        kind = model.get("type") or "unknown"
+        remedy = "Give a model with a byte-level tokenizer, such as Llama 3."
+        raise StepError(str(path), f"a {kind} tokenizer that is not byte-level", limit="byte-level BPE", remedy=remedy)
+    _check_bos(folder)
+    plain = set(vocabulary) if isinstance(vocabulary, dict) else {entry[0] for entry in vocabulary}
+    return len(plain | {entry["content"] for entry in tokenizer.get("added_tokens") or []})
+
+
+def _check_bos(folder: Path) -> None:
+    path = folder / "tokenizer_config.json"
+    settings = _read_object(path) if path.is_file() else {}
+    special = folder / "special_tokens_map.json"
+    if settings.get("bos_token") or (special.is_file() and _read_object(special).get("bos_token")):
+        return
+    # Absent, it may be the class's own; null says that there is none.
+    if "bos_token" in settings or settings.get("tokenizer_class") in PLAIN_TOKENIZER_CLASSES:
+        raise StepError(str(folder), "the tokenizer has no BOS token", remedy="Set bos_token in tokenizer_config.json.")
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        content = path.read_bytes()
+        value = json.loads(content)
+    except ValueError as error:
+        if content.startswith(LFS_POINTER):
+            raise StepError(str(path), "a Git LFS pointer, not the file", remedy="Run `git lfs pull`.") from error
+        raise StepError(str(path), f"no JSON ({error})", remedy=FETCH_REMEDY) from error
+    if not isinstance(value, dict):
+        raise StepError(str(path), "no JSON object", remedy=FETCH_REMEDY)
+    return value
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+
+def read_tensors(folder: Path) -> dict[str, StoredTensor]:
+    """Every tensor of a folder's safetensors by name, from the headers; no file may be missing or cut short."""
+    files = sorted(folder.glob("*.safetensors"))
+    index = folder / INDEX_NAME
+    if index.is_file():
+        named = sorted({str(name) for name in (_read_object(index).get("weight_map") or {}).values()})
+        missing = [name for name in named if not (folder / name).is_file()]
+        if missing or not named:
+            value = f"{missing[0]} is missing" if missing else "names no file"
+            limit = f"the {len(named)} files that it names" if missing else None
+            raise StepError(str(index), value, limit=limit, remedy=FETCH_REMEDY)
+        files = [folder / name for name in named]
+    if not files:
+        found = sorted(path.name for pattern in PICKLED for path in folder.glob(pattern))
+        value = f"pickled weights only ({', '.join(found)})" if found else "no weights"
+        remedy = "Convert the weights to safetensors." if found else FETCH_REMEDY
+        raise StepError(str(folder), value, limit="*.safetensors", remedy=remedy)
+    return {name: tensor for file in files for name, tensor in _tensors_of(file).items()}
+
+
+def _tensors_of(file: Path) -> dict[str, StoredTensor]:
+    """Names and places of one file's tensors. The format: 8 bytes of length, little-endian, a JSON header, the data."""
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        begin = stream.read(8)
+        if LFS_POINTER.startswith(begin) and begin:
+            raise StepError(str(file), "a Git LFS pointer, not the weights", remedy="Run `git lfs pull`.")
+        length = int.from_bytes(begin, "little")
+        header = stream.read(length) if 0 < length <= MAX_HEADER_BYTES else b""
+    tensors: dict[str, StoredTensor] = {}
+    try:
+        entries = json.loads(header) if len(header) == length else {}
+        for name in sorted(entries.keys() - {"__metadata__"}):
+            start, end = entries[name]["data_offsets"]
+            shape = tuple(map(int, entries[name]["shape"]))
+            tensors[name] = StoredTensor(shape, file, 8 + length + int(start), 8 + length + int(end))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        tensors = {}
+    if not tensors:
+        raise StepError(str(file), "damaged: no header of safetensors", remedy="Fetch the file again.")
+    whole = max(tensor.end for tensor in tensors.values())
+    if size != whole:
+        raise StepError(str(file), f"damaged: {size} bytes", limit=f"{whole} by its header", remedy=FETCH_REMEDY)
+    return tensors
+
+
+def input_matrix(tensors: dict[str, StoredTensor]) -> StoredTensor | None:
+    """The input embedding by the names in use; None where it has another."""
+    return next((tensor for name, tensor in tensors.items() if name.endswith(INPUT_MATRICES)), None)
+
+
+def _check_tie(folder: Path, tensors: dict[str, StoredTensor]) -> None:
+    """The weights must agree with config.json on whether one matrix is both embedding and head."""
+    tied = text_settings(folder).get("tie_word_embeddings")
+    matrix = input_matrix(tensors)
+    head = next((tensor for name, tensor in tensors.items() if name.endswith(HEAD)), None)
+    has_usual_names = any(name.endswith(INPUT_MATRICES[0]) for name in tensors)
+    if tied is False and head is None and has_usual_names:
+        value, limit = "tie_word_embeddings is false", f"a {HEAD} in the weights, which they lack"
+    elif tied is True and head is not None and matrix is not None and not _same_bytes(matrix, head):
+        value, limit = "tie_word_embeddings is true", f"a {HEAD} like the embedding, which differs"
+    else:
+        return
+    raise StepError(str(folder / "config.json"), value, limit=limit, remedy="Mend tie_word_embeddings.")
+
+
+def _same_bytes(first: StoredTensor, second: StoredTensor) -> bool:
+    if first.shape != second.shape or first.end - first.start != second.end - second.start:
+        return False
+    with first.file.open("rb") as left, second.file.open("rb") as right:
+        left.seek(first.start)
+        right.seek(second.start)
+        for start in range(first.start, first.end, COMPARED_BYTES):
+            wanted = min(COMPARED_BYTES, first.end - start)
+            if left.read(wanted) != right.read(wanted):
+                return False
+    return True
