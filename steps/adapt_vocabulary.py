@@ -21,6 +21,7 @@ from steps.configs.adapt_vocabulary import AdaptVocabularyConfig
 from steps.contract import Folder, StepFolders, report, run_step, write_json
 from steps.modeling.bits_per_byte import score_documents
 from steps.modeling.loading import choose_device, is_tied, load_model, load_tokenizer, save_model_as, stored_dtype
+from steps.modeling.scoring_progress import ScoringProgress
 from steps.modeling.vocabulary import BaseRows, VocabularyPlan, plan_vocabulary, replace_vocabulary
 from steps.schemas.adaptation import Adaptation
 from steps.text.corpus import iterate_split
@@ -45,9 +46,10 @@ def adapt_vocabulary(config: AdaptVocabularyConfig, folders: StepFolders) -> dic
     bits_per_byte: dict[str, float] = {}
     # The chosen one comes last, so that its rows are the ones in the model afterwards.
     others = [name for name in config.compared_initialisers if name != config.initialiser]
+    progress = ScoringProgress(len(documents) * (len(others) + 1))
     for initialiser in [*others, config.initialiser]:
         replace_vocabulary(model, base, plan, tokenizer, initialiser=initialiser, seed=config.seed)
-        bits_per_byte[initialiser] = measure(model, tokenizer, documents, config)
+        bits_per_byte[initialiser] = measure(model, tokenizer, documents, config, progress)
         report(initialiser=initialiser, bits_per_byte=bits_per_byte[initialiser])
 
     save_model_as(model, tokenizer, folders.output, stored_dtype(base_folder))
@@ -61,10 +63,17 @@ def adapt_vocabulary(config: AdaptVocabularyConfig, folders: StepFolders) -> dic
 
 
 def measure(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, documents: list[str], config: AdaptVocabularyConfig
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    documents: list[str],
+    config: AdaptVocabularyConfig,
+    progress: ScoringProgress,
 ) -> float:
     """Bits per byte of the untrained model on the validation documents."""
-    scores = score_documents(model, tokenizer, documents, context_bytes=config.context_bytes, batch_tokens=BATCH_TOKENS)
+    scores = score_documents(
+        model, tokenizer, documents, context_bytes=config.context_bytes, batch_tokens=BATCH_TOKENS,
+        tell=progress.next(len(documents)),
+    )  # fmt: skip
     return scores.bits_per_byte
 
 

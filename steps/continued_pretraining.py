@@ -26,7 +26,16 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from steps.configs.continued_pretraining import NOT_LEARNED, ContinuedPretrainingConfig
-from steps.contract import Folder, StepError, StepFolders, peak_memory_bytes, report, run_step, write_json
+from steps.contract import (
+    Folder,
+    StepError,
+    StepFolders,
+    peak_memory_bytes,
+    report,
+    report_progress,
+    run_step,
+    write_json,
+)
 from steps.modeling.batches import BatchPlan
 from steps.modeling.checkpoints import CheckpointStore, checkpoint_key
 from steps.modeling.loading import load_model, load_tokenizer, save_model
@@ -74,6 +83,7 @@ def continued_pretraining(config: ContinuedPretrainingConfig, folders: StepFolde
             store,
             validate=lambda trained: validation(trained, config.precision),
             observe=make_observer(processes, resources),
+            tell=report_progress if processes.is_first else None,
         )
     summary = summarise(config, model, processes, progress, resumed_from, liger)
     parameters = gather_parameters(model, processes)

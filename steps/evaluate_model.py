@@ -32,6 +32,7 @@ from steps.contract import Folder, StepFolders, report, run_step, write_atomical
 from steps.modeling.bits_per_byte import DocumentScores, paired_bootstrap, score_documents
 from steps.modeling.generation import continue_greedily, stop_token_ids
 from steps.modeling.loading import choose_device, encode_plain, load_model, load_tokenizer
+from steps.modeling.scoring_progress import ScoringProgress
 from steps.schemas.evaluation import BitsPerByte, Champion, Evaluation, Retention, Sample
 from steps.text.corpus import read_split, read_summary, text_sha256
 
@@ -67,13 +68,16 @@ def evaluate_model(config: EvaluateModelConfig, folders: StepFolders) -> dict[st
     prompts = [first_words(text, config.sample_prompt_words) for text in texts["test"][: config.samples]]
 
     measures = [measure for measure, (split, _) in MEASURES.items() if split in texts]
-    base = measure_model("base", folders["base_model"], texts, measures, prompts, config)
     without_retention = [measure for measure in measures if measure != "retention"]
-    pretrained = measure_model("pretrained", folders["pretrained"], texts, without_retention, prompts, config)
-    candidate = measure_model("candidate", folders["model"], texts, measures, prompts, config)
+    of_champion = ["equal_bytes"] if config.champion_present else []
+    every = [*measures, *without_retention, *measures, *of_champion]
+    progress = ScoringProgress(sum(len(texts[MEASURES[measure][0]]) for measure in every))
+    base = measure_model("base", folders["base_model"], texts, measures, prompts, config, progress)
+    pretrained = measure_model("pretrained", folders["pretrained"], texts, without_retention, prompts, config, progress)
+    candidate = measure_model("candidate", folders["model"], texts, measures, prompts, config, progress)
     champion = base
     if config.champion_present:
-        champion = measure_model("champion", folders["champion"], texts, ["equal_bytes"], [], config)
+        champion = measure_model("champion", folders["champion"], texts, of_champion, [], config, progress)
 
     evaluation = Evaluation(
         bits_per_byte=compare("equal_bytes", base, pretrained, candidate, config),
@@ -112,6 +116,7 @@ def measure_model(
     measures: Sequence[str],
     prompts: list[str],
     config: EvaluateModelConfig,
+    progress: ScoringProgress,
 ) -> Measured:
     """Loads one model, takes the measures named (see MEASURES), continues the prompts, and lets go of the model."""
     tokenizer = load_tokenizer(folder)
@@ -120,7 +125,10 @@ def measure_model(
     for measure in measures:
         split, context = MEASURES[measure]
         length = {context: getattr(config, context)}
-        scores[measure] = score_documents(model, tokenizer, texts[split], batch_tokens=config.batch_tokens, **length)
+        tell = progress.next(len(texts[split]))
+        scores[measure] = score_documents(
+            model, tokenizer, texts[split], batch_tokens=config.batch_tokens, tell=tell, **length
+        )
         report(model=name, measure=measure, bits_per_byte=scores[measure].bits_per_byte)
     ids = [[tokenizer.bos_token_id, *encoded] for encoded in encode_plain(tokenizer, prompts)]
     replies = continue_greedily(model, ids, new_tokens=config.sample_new_tokens, stop_ids=stop_token_ids(tokenizer))

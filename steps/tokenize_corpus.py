@@ -19,7 +19,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from steps.configs.tokenize_corpus import TokenizeCorpusConfig
-from steps.contract import Folder, StepError, StepFolders, report, run_step
+from steps.contract import Folder, StepError, StepFolders, report, report_progress, run_step
 from steps.text.bbpe import encode_as_text, load_fast_tokenizer, tokenizer_digest
 from steps.text.chat_template import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN
 from steps.text.corpus import iterate_shard, read_summary
@@ -42,9 +42,12 @@ def tokenize_corpus(config: TokenizeCorpusConfig, folders: StepFolders) -> dict[
         tokenizer_sha256=tokenizer_digest(tokenizer_folder),
     )
     splits = read_summary(folders["corpus"]).splits
+    own = {split: splits[split].shards[folders.instance_index :: folders.instance_count] for split in SPLITS}
+    shards = sum(len(names) for names in own.values())
+    report_progress(0, shards, "shards")
     parts: dict[str, list[PartSummary]] = {split: [] for split in SPLITS}
     for split in SPLITS:
-        for shard in splits[split].shards[folders.instance_index :: folders.instance_count]:
+        for shard in own[split]:
             encoded = encode_shard(folders["corpus"] / shard, tokenizer)
             name = Path(shard).stem
             parts_of_split = len(splits[split].shards)
@@ -53,6 +56,7 @@ def tokenize_corpus(config: TokenizeCorpusConfig, folders: StepFolders) -> dict[
             )
             parts[split].append(summary)
             report(part=f"{split}/{name}", tokens=summary.tokens)
+            report_progress(sum(len(done) for done in parts.values()), shards, "shards")
     blocks = sum(part.blocks for part in parts["train"])
     tokens = sum(part.tokens for part in parts["train"])
     return {

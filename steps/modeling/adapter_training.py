@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallba
 from trl import SFTConfig, SFTTrainer
 
 from steps.configs.fine_tune import FineTuneConfig
-from steps.contract import StepError, report
+from steps.contract import StepError, report, report_progress
 from steps.modeling.adapter import lora_config, save_adapter
 from steps.text.assistant_mask import Example
 
@@ -36,6 +36,12 @@ class MetricsCallback(TrainerCallback):
         self.every = every
         self.losses: list[float] = []
         self.started = time.monotonic()
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
+        report_progress(0, state.max_steps, "steps")
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:
+        report_progress(state.global_step, state.max_steps, "steps")
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:
         if not logs or "loss" not in logs:

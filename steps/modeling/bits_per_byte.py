@@ -17,7 +17,7 @@ with different tokenizers are compared at equal bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,13 +101,15 @@ def score_documents(
     context_bytes: int | None = None,
     context_tokens: int | None = None,
     batch_tokens: int,
+    tell: Callable[[float], None] | None = None,
 ) -> DocumentScores:
     """Bits, bytes and tokens of each document under a model (see the module's docstring).
 
     Exactly one context is given: context_bytes in UTF-8 bytes of text, context_tokens in tokens with BOS among them.
     batch_tokens bounds one forward pass, padding included; like the order of the documents it changes the result by
-    rounding alone. Raises StepError for no or an empty document, one that its tokens do not spell, a window longer
-    than the model's positions, and figures that are not finite.
+    rounding alone. tell: gets the share of the work that is done, 0 to 1, after each pass. Raises StepError for no or
+    an empty document, one that its tokens do not spell, a window longer than the model's positions, and figures that
+    are not finite.
     """
     if (context_bytes is None) == (context_tokens is None):
         raise ValueError("give exactly one of context_bytes and context_tokens")
@@ -122,7 +124,7 @@ def score_documents(
     was_training = model.training
     model.eval()
     try:
-        nats = _score_windows(model, [ids for ids, _ in rows], windows, batch_tokens)
+        nats = _score_windows(model, [ids for ids, _ in rows], windows, batch_tokens, tell)
     finally:
         model.train(was_training)
     scores = DocumentScores(
@@ -170,18 +172,26 @@ def _check_positions(model: PreTrainedModel, windows: Sequence[Window], setting:
 
 
 def _score_windows(
-    model: PreTrainedModel, ids: Sequence[np.ndarray], windows: Sequence[Window], batch_tokens: int
+    model: PreTrainedModel,
+    ids: Sequence[np.ndarray],
+    windows: Sequence[Window],
+    batch_tokens: int,
+    tell: Callable[[float], None] | None,
 ) -> list[np.ndarray]:
     """Nats of each text token, one float64 array a document."""
     nats = [np.full(len(row) - 1, np.nan) for row in ids]
     scored_times = [np.zeros(len(row) - 1, dtype=np.int8) for row in ids]
     with torch.inference_mode():
         _check_output_layer(model, ids[0])
+        total, done = sum(window.length for window in windows), 0
         for batch in _batches(windows, batch_tokens):
             losses = _score_batch(model, ids, batch)
             for window, values in zip(batch, losses, strict=True):
                 nats[window.document][window.scored - 1 : window.end - 1] = values
                 scored_times[window.document][window.scored - 1 : window.end - 1] += 1
+            done += sum(window.length for window in batch)
+            if tell is not None:
+                tell(done / total)
     assert all((times == 1).all() for times in scored_times), "a token was not scored exactly once"
     return nats
 

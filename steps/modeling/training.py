@@ -177,10 +177,12 @@ def train(
     *,
     validate: Callable[[PreTrainedModel], float],
     observe: Callable[..., None] = report,
+    tell: Callable[[int, int, str], None] | None = None,
 ) -> tuple[Progress, int]:
     """Trains a model in place, from its newest checkpoint where there is one.
 
     model: placed by `place_model`. validate: bits per byte on held-out blocks. observe: gets `step` and named figures.
+    tell: gets finished steps, all steps and the word `steps`, before the first step and after each.
     Returns the progress and the step that it went on from (0 for a fresh start). Raises StepError at a loss that is
     not finite, and SystemExit(143) after SIGTERM, with a checkpoint written.
     """
@@ -203,6 +205,8 @@ def train(
     else:
         progress.validation_history.append((0, validate(model)))
 
+    if tell is not None:
+        tell(resumed_from, last, "steps")
     model.train()
     with noting_sigterm() as stop, deterministic_on_cpu(processes):
         for step in range(resumed_from, last):
@@ -240,6 +244,8 @@ def train(
             seconds = time.monotonic() - started
             note_step(progress, config, phase, plan.tokens_per_step, loss_value, seconds)
             done = step + 1
+            if tell is not None:
+                tell(done, last, "steps")
             if done == phase_1_end and backbone_digest(model) != untouched:
                 raise AssertionError("phase 1 changed the backbone that it keeps frozen")
             at_end_of_phase = done in (phase_1_end, last)
