@@ -1,75 +1,25 @@
 """The whole DAG on a preset of seconds, through the command line: run, cached, changed, closed, damaged, approved."""
 
 import json
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from workplace import JOB_STEPS, ROOT, Workplace, fill_workplace
 
 from pipeline.local.run import STEP_MODULES
 from steps.contract import EXIT_DONE, EXIT_GATE_CLOSED, read_seal
-from steps.modeling.loading import load_tokenizer, save_model
 from steps.schemas.evaluation import Evaluation
-from steps.text.bbpe import train_bbpe
-from steps.text.chat_template import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN
-from steps.train_tokenizer import write_tokenizer_folder
-
-ROOT = Path(__file__).parents[1]
-SAMPLE = ROOT / "steps" / "sample_data"
-JOB_STEPS = [
-    "PrepareCorpus", "TrainTokenizer", "TokenizeCorpus", "AdaptVocabulary", "ContinuedPretraining", "FineTune",
-    "Evaluate",
-]  # fmt: skip
-
-
-class Workplace:
-    """A folder of a user's own: data, runs, registry; `langadapt` is run in it as a process."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def langadapt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
-        environment["LANGADAPT_CACHE"] = str(self.folder / "cache")
-        command = [sys.executable, "-m", "pipeline", *arguments]
-        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=600)
-
-    def run(self, *more: str) -> subprocess.CompletedProcess[str]:
-        names = {"corpus": "corpus.jsonl", "conversations": "conversations.jsonl", "base_model": "base"}
-        settings = [part for name, path in names.items() for part in ("--set", f"data.{name}={self.folder / path}")]
-        return self.langadapt("run", "--config", str(ROOT / "tests" / "presets" / "seconds.yaml"), *settings, *more)
-
-    def states(self) -> dict[str, str]:
-        execution = json.loads((self.folder / "runs" / "seconds" / "execution.json").read_text())
-        return {name: step["state"] for name, step in execution["steps"].items()}
-
-    def output(self, step: str) -> Path:
-        execution = json.loads((self.folder / "runs" / "seconds" / "execution.json").read_text())
-        (folder,) = execution["steps"][step]["outputs"].values()
-        return Path(folder)
-
-    def versions(self) -> list[dict]:
-        return json.loads(self.langadapt("models", "list", "--json").stdout)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, make_tiny_llama) -> Workplace:
     """Data, and one finished run."""
     folder = tmp_path_factory.mktemp("workplace")
-    for name in ("corpus.jsonl", "conversations.jsonl"):
-        shutil.copy(SAMPLE / name, folder / name)
-    tokenizer = train_bbpe(["The base model of this test speaks English and knows nothing else."] * 5, 576, 2)
-    write_tokenizer_folder(tokenizer, folder / "base", 512)
-    names = {"bos_token_id": BOS_TOKEN, "eos_token_id": EOS_TOKEN, "pad_token_id": PAD_TOKEN}
-    ids = {name: tokenizer.token_to_id(token) for name, token in names.items()}
-    save_model(make_tiny_llama(576, **ids), load_tokenizer(folder / "base"), folder / "base")
-    workplace = Workplace(folder)
+    workplace = fill_workplace(folder, make_tiny_llama)
     finished = workplace.run()
     assert finished.returncode == EXIT_DONE, finished.stderr
     (folder / "summary.txt").write_text(finished.stdout)

@@ -17,25 +17,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from workplace import JOB_STEPS, ROOT, prove
 
 from pipeline.local.run import STEP_MODULES
 from steps.contract import EXIT_DONE, EXIT_GATE_CLOSED, read_seal
 
 pytestmark = pytest.mark.verify
 
-ROOT = Path(__file__).parents[2]
 # A folder beside the checkout, or the one that the variable names; the README says what is in it.
 REAL_TEXT = Path(os.environ.get("LANGADAPT_REAL_TEXT", ROOT.parent / "shared" / "data"))
-JOB_STEPS = [
-    "PrepareCorpus", "TrainTokenizer", "TokenizeCorpus", "AdaptVocabulary", "ContinuedPretraining", "FineTune",
-    "Evaluate",
-]  # fmt: skip
-
-
-def prove(claim: str, number: object, limit: str, holds: bool) -> None:
-    """Prints one line of the proof and asserts it."""
-    print(f"\n{'proved' if holds else 'FAILED'}: {claim}: {number}; limit {limit}", flush=True)
-    assert holds, f"{claim}: {number}; limit {limit}"
 
 
 def langadapt(folder: Path, *arguments: str, source: Path = ROOT) -> subprocess.CompletedProcess[str]:
