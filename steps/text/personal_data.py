@@ -1,0 +1,101 @@
+"""Personal data in text: e-mail addresses, telephone, payment card, bank account and identity document numbers.
+
+Precise rather than complete. A number counts only by its checksum (cards: Luhn; IBAN: mod 97), by a form that nothing
+else has (+994 50 123 45 67; AZE12345678), or by a word beside it that says what it is (telefon, FİN, pasport): the
+numbers of articles, decrees, dates, sums and customs codes are left alone. Names and addresses are not looked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+
+PLACEHOLDERS = {"email": "[EMAIL]", "iban": "[IBAN]", "card": "[CARD]", "phone": "[PHONE]", "id": "[ID]"}
+
+# No text without one of these holds any of the kinds.
+_CANDIDATE = re.compile(r"@|\d(?:[\s().\-/]{0,3}\d){6}|[A-Z]{2}[\s-]?\d{2}|F[İI]N|[Ff]in\b|ФИН")
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@(?:[^\W_](?:[\w-]*[^\W_])?\.)+[^\W\d_]{2,}(?![\w@])")
+_IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?:[A-Z0-9]{11,30}|(?: [A-Z0-9]{4}){2,7}(?: [A-Z0-9]{1,4})?)(?![A-Za-z0-9])")  # fmt: skip
+_CARD = re.compile(r"(?<![\w+.,/-])(?:\d{4}([ -]?)\d{4}\1\d{4}\1\d{4}|3[47]\d{2}([ -]?)\d{6}\2\d{5})(?![\w/]|[.,-]\d)")
+_SEPARATOR = r"[ \u00a0.-]"
+_PHONE = re.compile(
+    # International: a plus, the country, at least two separated groups or one run.
+    rf"(?<![\w+])(?:\(\+[1-9]\d{{0,4}}\){_SEPARATOR}?|(?:\+|00(?=994|7|90))[1-9]\d{{0,2}}"
+    rf"(?:{_SEPARATOR}?\(?\d{{2,4}}\)?{_SEPARATOR}?|{_SEPARATOR}))"
+    rf"\d{{2,4}}(?:{_SEPARATOR}?\d{{2,4}}){{1,3}}(?![\w/]|[.,-]\d)"
+    # Azerbaijani: the area or operator code, then 3-2-2.
+    rf"|(?<![\w+./-])(?:\(0[1-9]\d\)|0(?:1[02]|2\d|36|5[015]|60|7[07]|99)(?={_SEPARATOR}))"
+    rf"{_SEPARATOR}?\d{{3}}{_SEPARATOR}\d{{2}}{_SEPARATOR}\d{{2}}(?![\w/]|[.,-]\d)"
+)
+_CALLED = r"(?:\b(?:tel|mob|faks?|fax|phone|telefon\w*|mobil\w*|whatsapp\w*|тел|телефон\w*|моб)\b)"
+_PHONE_BY_WORD = re.compile(
+    rf"(?P<word>{_CALLED}[^\w\n+(]{{0,4}}(?:(?:nömrəsi|nömrə|nömrəm|numarası|number|no|номер)\b[^\w\n+(]{{0,4}})?)"
+    rf"(?P<number>\(?\d[\d() \u00a0.-]{{5,17}}\d)(?![\w/]|[.,-]\d)",
+    re.IGNORECASE,
+)
+_ID = re.compile(r"(?<![A-Za-z0-9])(?:AZE ?(?:№|No\.?)? ?\d{8}|AA ?(?:№|No\.?)? ?\d{7})(?![\w/]|[.,-]\d)")
+_ID_WORD = r"(?:pasport\w*|passport\w*|şəxsiyyət\w* vəsiqə\w*|vəsiqə\w*|kimlik|identity card|id card|паспорт\w*)"
+_ID_BY_WORD = re.compile(
+    rf"(?P<word>\b{_ID_WORD}\b[^\d\n]{{0,30}}?)(?P<number>(?<![A-Za-z0-9])[A-Z]{{1,3}} ?(?:№ ?)?\d{{6,9}})(?![\w/])",
+    re.IGNORECASE,
+)
+# The personal identification number (FİN): seven digits and capitals, both of them in it.
+_FIN = re.compile(
+    r"(?P<word>\b(?:F[İI]N|[Ff]in|ФИН)\b(?:[ -]?(?:kod\w*|nömrəsi|code|код))?[^\w\n]{1,4})"
+    r"(?P<number>(?=[A-Z0-9]*\d)(?=[A-Z0-9]*[A-Z])[A-Z0-9]{7})(?![\w])"
+)
+DIGITS_OF_A_PHONE = range(7, 16)
+
+
+def mask_personal_data(text: str) -> tuple[str, Counter[str]]:
+    """The text with each piece of personal data replaced by its placeholder, and how many there were of each kind
+    (the keys of PLACEHOLDERS). A text without any comes back as the same object."""
+    found: Counter[str] = Counter()
+    if not _CANDIDATE.search(text):
+        return text, found
+
+    def masking(kind: str, holds: Callable[[str], bool]) -> Callable[[re.Match[str]], str]:
+        def replace(match: re.Match[str]) -> str:
+            groups = match.groupdict()
+            number = groups.get("number") or match.group()
+            if not holds(number):
+                return match.group()
+            found[kind] += 1
+            return groups.get("word", "") + PLACEHOLDERS[kind]
+
+        return replace
+
+    masked = text
+    # In this order: an IBAN holds what looks like a card, a card what looks like a telephone number.
+    if "@" in masked:
+        masked = _EMAIL.sub(masking("email", lambda number: True), masked)
+    masked = _IBAN.sub(masking("iban", is_iban), masked)
+    masked = _CARD.sub(masking("card", is_card_number), masked)
+    masked = _FIN.sub(masking("id", lambda number: True), masked)
+    masked = _ID.sub(masking("id", lambda number: True), masked)
+    masked = _ID_BY_WORD.sub(masking("id", lambda number: True), masked)
+    masked = _PHONE.sub(masking("phone", _has_digits_of_a_phone), masked)
+    masked = _PHONE_BY_WORD.sub(masking("phone", _has_digits_of_a_phone), masked)
+    return (masked if found else text), found
+
+
+def is_card_number(text: str) -> bool:
+    """True for the digits of a payment card: a known issuer's first digits and a right Luhn check digit."""
+    digits = [int(character) for character in text if character.isdigit()]
+    if digits[0] not in (2, 3, 4, 5, 6) or len(set(digits)) == 1:
+        return False
+    doubled = [digit * 2 - 9 * (digit > 4) for digit in digits[-2::-2]]
+    return (sum(doubled) + sum(digits[-1::-2])) % 10 == 0
+
+
+def is_iban(text: str) -> bool:
+    """True where the check digits are right: ISO 13616, the letters as 10 to 35, the remainder by 97 is 1."""
+    compact = text.replace(" ", "")
+    if not 15 <= len(compact) <= 34:
+        return False
+    return int("".join(str(int(character, 36)) for character in compact[4:] + compact[:4])) % 97 == 1
+
+
+def _has_digits_of_a_phone(number: str) -> bool:
+    return sum(character.isdigit() for character in number) in DIGITS_OF_A_PHONE
