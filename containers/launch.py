@@ -20,17 +20,21 @@ laptop's run may be killed).
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import traceback
 import zipfile
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -44,6 +48,16 @@ WATCH_SECONDS = 0.5
 STOP_GRACE_SECONDS = 60
 # An archive that unpacks to more than this is none of ours.
 LARGEST_CODE_BYTES = 64 * 1024 * 1024
+# Kept for a step's last words before it starts: what fails it may be a full disk.
+RESERVED_MESSAGE_BYTES = 4_096
+# What a full or read-only disk answers, which a person can mend.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
+# Settings that memory grows with; a step that is killed for want of it is told those that it was given.
+MEMORY_SETTINGS = ("device_batch_blocks", "batch_conversations", "batch_tokens", "max_training_bytes", "max_documents",
+                   "max_tokens", "block_tokens")  # fmt: skip
+# Where the kernel tells how much memory these processes may have, and how often it killed one of them: cgroup v2, v1.
+MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+MEMORY_KILLS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat")
 
 
 class LaunchError(Exception):
@@ -74,13 +88,23 @@ def main(arguments: list[str]) -> int:
         code_digest, code = unpack_code(launch.folders.pop("code", None), root / "code")
         return run(launch, code, code_digest, message)
     except LaunchError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        write_message(message, f"error: {error}")
-        return EXIT_USER_ERROR
+        return fail(message, f"error: {error}", EXIT_USER_ERROR)
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            return fail(message, f"error: {type(error).__name__}: {error}", EXIT_BUG, traceback.format_exc())
+        line = f"error: {error.filename or root}: {error.strerror}. Make space or name another place, then run again."
+        return fail(message, line, EXIT_USER_ERROR)
     except Exception as error:
-        traceback.print_exc()
-        write_message(message, f"error: {type(error).__name__}: {error}")
-        return EXIT_BUG
+        return fail(message, f"error: {type(error).__name__}: {error}", EXIT_BUG, traceback.format_exc())
+
+
+def fail(message: Path, line: str, exit_code: int, details: str = "") -> int:
+    """Leaves the line of a failure that is not the step's, and gives the exit code back."""
+    # The log may lie on the very disk that is full.
+    with suppress(OSError):
+        print(details or line, file=sys.stderr, flush=True)
+    write_message(message, line)
+    return exit_code
 
 
 # --- the job's configuration ------------------------------------------------------------------------------------------
@@ -240,7 +264,8 @@ def step_environment(launch: Launch, code: Path, code_digest: str, error_file: P
 def run(launch: Launch, code: Path, code_digest: str, message: Path) -> int:
     """Starts the step, waits for it, and leaves its one line where the service looks for it."""
     error_file = code.parent / "error.json"
-    error_file.unlink(missing_ok=True)
+    error_file.write_bytes(b" " * RESERVED_MESSAGE_BYTES)
+    kills_before = memory_kills()
     command = command_line(launch, processes_per_host())
     environment = step_environment(launch, code, code_digest, error_file)
     parent = parent_process()
@@ -259,7 +284,14 @@ def run(launch: Launch, code: Path, code_digest: str, message: Path) -> int:
     child.append(subprocess.Popen(command, cwd=code, env=environment))
     if stopped:
         child[0].send_signal(signal.SIGTERM)
-    exit_code, line = describe_end(wait(child[0], parent), error_file, was_stopped=bool(stopped))
+    ended = wait(child[0], parent)
+    exit_code, line = describe_end(
+        ended,
+        error_file,
+        was_stopped=bool(stopped),
+        was_short=memory_kills() > kills_before,
+        arguments=launch.arguments,
+    )
     if exit_code:
         write_message(message, line)
     return exit_code
@@ -293,28 +325,72 @@ def wait(child: subprocess.Popen[bytes], parent: int | None) -> int:
             child.kill()
 
 
-def describe_end(code: int, error_file: Path, *, was_stopped: bool) -> tuple[int, str]:
-    """Exit code and line of a step's end. What the step wrote itself comes first; a signal becomes 128 + its number."""
+def describe_end(
+    code: int, error_file: Path, *, was_stopped: bool, was_short: bool = False, arguments: Sequence[str] = ()
+) -> tuple[int, str]:
+    """Exit code and line of a step's end. What the step wrote itself comes first; a signal becomes 128 + its number.
+
+    was_short: the kernel has killed a process for want of memory meanwhile. The error file is gone afterwards: its
+    place on the disk is for the message.
+    """
+    words = error_file.read_text(encoding="utf-8", errors="replace").strip() if error_file.is_file() else ""
+    error_file.unlink(missing_ok=True)
     if code == 0:
         return 0, ""
-    if error_file.is_file():
-        written = json.loads(error_file.read_text(encoding="utf-8"))
+    with suppress(ValueError):
+        written = json.loads(words)
         return int(written["exit_code"]), str(written["line"])
     if was_stopped:
         return EXIT_TERMINATED, "error: stopped by SIGTERM"
+    if code == -signal.SIGKILL or (code > 0 and was_short):
+        # torchrun ends with 1 whatever has ended its workers.
+        return 128 + signal.SIGKILL, f"error: {memory_line(was_short, arguments)}"
     if code < 0:
         name = signal.Signals(-code).name
         exit_code = EXIT_INTERRUPTED if -code == signal.SIGINT else 128 - code
-        return exit_code, f"error: killed by {name}"
+        return exit_code, f"error: killed by {name}; the log has what came before"
     # A step that ends by itself always says why: this one died before it could.
     return EXIT_BUG, f"error: ended with exit code {code} and no message; the log has the cause"
 
 
+def memory_line(was_short: bool, arguments: Sequence[str]) -> str:
+    """What to say of a step that SIGKILL ended. ru_maxrss, in KiB on Linux, is that of the largest process."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
+    certainty = "for want of memory" if was_short else "most likely for want of memory"
+    given = [name for name in MEMORY_SETTINGS if any(word.startswith(f"--{name}=") for word in arguments)]
+    lowered = f"Lower {' or '.join(given)}, or use" if given else "Use"
+    return (
+        f"killed (SIGKILL), {certainty}: peak {peak / 1e9:.2f} GB; limit {memory_limit() / 1e9:.2f} GB. "
+        f"{lowered} a machine with more memory."
+    )
+
+
+def memory_limit() -> int:
+    """The memory that this job may use: the machine's, or its container's where that is less."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for place in MEMORY_LIMITS:
+        with suppress(OSError, ValueError):
+            limits.append(int(Path(place).read_text()))
+    return min(limits)
+
+
+def memory_kills() -> int:
+    """A count that grows when the kernel kills a process for want of memory; 0 where it does not tell."""
+    count = 0
+    for place in MEMORY_KILLS:
+        with suppress(OSError):
+            count += sum(int(found) for found in re.findall(r"^oom_kill (\d+)$", Path(place).read_text(), re.MULTILINE))
+    return count
+
+
 def write_message(path: Path, line: str) -> None:
     """The line where the service reads a failure's reason, cut to what it shows."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     content = " ".join(line.split()).encode()[:LONGEST_MESSAGE_BYTES]
-    path.write_bytes(content.decode(errors="ignore").encode())
+    # Nothing more can be done on a disk that takes not even this: the exit code tells the kind of failure.
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.decode(errors="ignore").encode())
 
 
 if __name__ == "__main__":

@@ -31,8 +31,8 @@ from steps.contract.errors import (
     StepError,
     UserError,
     nearest_name,
-    place_error,
 )
+from steps.contract.faults import memory_bytes, mendable_error, place_error, size_text
 from steps.contract.files import all_files, file_sha256, table_digest, write_atomically, write_json
 from steps.contract.folders import MANIFEST_NAME, UNFINISHED_NAME, Folder, StepFolders, prepare_output
 from steps.contract.running import (
@@ -104,6 +104,8 @@ __all__ = [
     "find_seals",
     "help_text",
     "library_versions",
+    "memory_bytes",
+    "mendable_error",
     "nearest_name",
     "parse_arguments",
     "parse_config",
@@ -116,6 +118,7 @@ __all__ = [
     "run_step",
     "seal",
     "seal_path",
+    "size_text",
     "table_digest",
     "warn",
     "write_atomically",

@@ -43,14 +43,8 @@ def nearest_name(wrong: str, known: Iterable[str]) -> str:
 
 # What a folder or disk refuses, which a person can mend; a missing file inside our own work is none of these.
 PLACE_ERRORS = frozenset(
-    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOSPC, errno.EDQUOT}
-)
-
-
-def place_error(error: OSError) -> UserError:
-    """The one line of an OSError in PLACE_ERRORS."""
-    return ConfigError(
-        str(error.filename or "disk"),
-        error.strerror or "cannot be written",
-        remedy="Name a place that can be written to.",
-    )
+    {
+        errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOSPC, errno.EDQUOT,
+        errno.EFBIG, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.ELOOP,
+    }
+)  # fmt: skip

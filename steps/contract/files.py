@@ -6,9 +6,11 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from steps.contract.errors import StepError
 
 
 def file_sha256(path: Path) -> str:
@@ -32,11 +34,24 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             stream.write(content.encode() if isinstance(content, str) else content)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(aside, path)
-    except BaseException:
+        replace_durably(aside, path)
+    except BaseException as error:
         aside.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            # The error of a write names no file.
+            error.filename = str(path)
         raise
-    directory = os.open(path.parent, os.O_RDONLY)
+
+
+def replace_durably(source: Path, target: Path) -> None:
+    """Renames over what is there and forces the new name to the disk."""
+    os.replace(source, target)
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Forces the names in a folder to the disk."""
+    directory = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:
@@ -49,5 +64,25 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def all_files(folder: Path) -> list[str]:
-    """Sorted relative paths (with /) of all files below a folder."""
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    """Sorted relative paths (with /) of all files below a folder; links are followed.
+
+    Pipes, sockets and devices are no files. Raises StepError for a link to nothing, unless its name begins with a dot
+    (editors mark open files so), and for a folder that a link leads back to; OSError for a folder that cannot be read.
+    """
+    return sorted(_walk(folder, folder, ()))
+
+
+def _walk(top: Path, folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
+    found = folder.stat()
+    identity = (found.st_dev, found.st_ino)
+    if identity in above:
+        raise StepError(str(folder), "a link back to a folder above it", remedy="Remove the link.")
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            path = folder / entry.name
+            if entry.is_dir():
+                yield from _walk(top, path, (*above, identity))
+            elif entry.is_file():
+                yield path.relative_to(top).as_posix()
+            elif entry.is_symlink() and not path.exists() and not entry.name.startswith("."):
+                raise StepError(str(path), "a link to nothing", remedy="Remove the link or restore what it names.")

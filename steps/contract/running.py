@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import math
 import os
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,13 +21,10 @@ from steps.contract.errors import (
     EXIT_INTERRUPTED,
     EXIT_TERMINATED,
     EXIT_USER_ERROR,
-    PLACE_ERRORS,
     ConfigError,
     StepError,
-    UserError,
-    place_error,
 )
-from steps.contract.files import write_atomically
+from steps.contract.faults import mendable_error
 from steps.contract.folders import Folder, StepFolders, prepare_output
 from steps.contract.seals import Warned, content_digest, read_seal, seal
 from steps.contract.settings import StepConfig, parse_config
@@ -34,8 +34,12 @@ ERROR_FILE_VARIABLE = "LANGADAPT_ERROR_FILE"
 METRICS_LINE_PREFIX = "metrics: "
 WARNING_LINE_PREFIX = "warning: "
 PROGRESS_LINE_PREFIX = "progress: "
+# A step of a thousand steps a second shall not fill its log with them.
+PROGRESS_LINE_SECONDS = 1.0
 # What this process has warned about, for its seal.
 _warnings: list[Warned] = []
+# When this process last told its progress, in seconds of the monotonic clock.
+_progress_told = -math.inf
 
 
 def report(**values: float | int | str) -> None:
@@ -48,9 +52,14 @@ def report(**values: float | int | str) -> None:
 def report_progress(done: int, total: int, unit: str) -> None:
     """Prints how much of the step's work is done, `progress: 20/100 steps`: a run tells the time left from it.
 
-    unit: what is counted, in the plural. Both counts go from 0 once; a step with two phases counts them as one.
+    unit: what is counted, in the plural. Both counts go from 0 once; a step with two phases counts them as one. A line
+    a second is printed at most, beside the first and the last: call it as often as is handy.
     """
-    print(f"{PROGRESS_LINE_PREFIX}{done}/{total} {unit}", flush=True)
+    global _progress_told
+    now = time.monotonic()
+    if done in (0, total) or now - _progress_told >= PROGRESS_LINE_SECONDS:
+        _progress_told = now
+        print(f"{PROGRESS_LINE_PREFIX}{done}/{total} {unit}", flush=True)
 
 
 def warn(name: str, message: str) -> None:
@@ -84,8 +93,7 @@ def run_step(
     name = Path(getattr(module, "__file__", None) or function.__name__).stem
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if "--help" in arguments or "-h" in arguments:
-        print(help_text(module.__doc__ or "", name, config_type, folders, checkpoints))
-        return EXIT_DONE
+        return show_help(help_text(module.__doc__ or "", name, config_type, folders, checkpoints))
     signal.signal(signal.SIGTERM, _stop_on_sigterm)
     started = time.monotonic()
     _warnings.clear()
@@ -99,13 +107,6 @@ def run_step(
             seal(step_folders, name, config, metrics, time.monotonic() - started, reports, _warnings)
             report(**metrics)
         return EXIT_DONE
-    except UserError as error:
-        return _fail(f"error: {error}", EXIT_USER_ERROR)
-    except OSError as error:
-        if error.errno not in PLACE_ERRORS:
-            traceback.print_exc()
-            return _fail(f"error: {type(error).__name__}: {error}", EXIT_BUG, show=False)
-        return _fail(f"error: {place_error(error)}", EXIT_USER_ERROR)
     except KeyboardInterrupt:
         return _fail("error: interrupted", EXIT_INTERRUPTED)
     except SystemExit as stop:
@@ -113,23 +114,59 @@ def run_step(
             return _fail("error: stopped by SIGTERM", EXIT_TERMINATED)
         raise
     except Exception as error:
-        traceback.print_exc()
-        return _fail(f"error: {type(error).__name__}: {error}", EXIT_BUG, show=False)
+        return _fail_with(error, _output_of(arguments), config_type)
 
 
 def _stop_on_sigterm(number: int, frame: object) -> NoReturn:
     raise SystemExit(EXIT_TERMINATED)
 
 
+def _output_of(arguments: Sequence[str]) -> Path | None:
+    """The output folder of a command line that may be wrong otherwise."""
+    try:
+        output = _split_arguments(arguments).get("output")
+    except ConfigError:
+        return None
+    return None if output is None else Path(output)
+
+
+def _fail_with(error: Exception, output: Path | None, config_type: type[StepConfig]) -> int:
+    """Tells of an error: in one line what a person can mend, with its traceback what is a bug of ours."""
+    if fault := mendable_error(error, output, config_type.model_fields):
+        return _fail(f"error: {fault}", EXIT_USER_ERROR)
+    _say("".join(traceback.format_exception(error)).rstrip())
+    return _fail(f"error: {type(error).__name__}: {error}", EXIT_BUG, show=False)
+
+
 def _fail(line: str, code: int, *, show: bool = True) -> int:
     line = " ".join(line.split())
     if show:
-        print(line, file=sys.stderr, flush=True)
-    path = os.environ.get(ERROR_FILE_VARIABLE)
-    # The first process that fails knows why; those stopped because of it must not speak over it.
-    if path and not Path(path).exists():
-        write_atomically(Path(path), json.dumps({"line": line, "exit_code": code}))
+        _say(line)
+    if path := os.environ.get(ERROR_FILE_VARIABLE):
+        _leave_message(Path(path), json.dumps({"line": line, "exit_code": code}).encode())
     return code
+
+
+def _say(text: str) -> None:
+    """Prints on standard error. The log that takes it may lie on the very disk that is full."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def _leave_message(path: Path, content: bytes) -> None:
+    """Writes the failure's message in place, over the blanks that launch.py keeps room with: a full disk takes it.
+
+    The first process that fails knows why: those stopped because of it do not speak over it.
+    """
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not os.read(file, 1).strip():
+                os.pwrite(file, content, 0)
+        finally:
+            os.close(file)
 
 
 def parse_arguments(
@@ -194,6 +231,16 @@ def _split_arguments(arguments: Iterable[str]) -> dict[str, str]:
             value = following
         values[name.replace("-", "_")] = value
     return values
+
+
+def show_help(text: str) -> int:
+    """Prints a help text. A reader that leaves before its end, as `| head` does, is no error."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # Python flushes once more at its end, and would complain there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_DONE
 
 
 def help_text(

@@ -15,7 +15,7 @@ from typing import Any
 import pydantic
 
 from steps.contract.errors import StepError
-from steps.contract.files import all_files, file_sha256, table_digest, write_json
+from steps.contract.files import all_files, file_sha256, replace_durably, table_digest, write_json
 from steps.contract.folders import MANIFEST_NAME, UNFINISHED_NAME, StepFolders
 from steps.contract.settings import StepConfig
 
@@ -136,14 +136,22 @@ def content_digest(folder: Path) -> str:
     """sha256 over path and content of every file; of a folder with a seal of ours the same as Manifest.content_digest,
     after the seal was checked, and with what was added since. A file counts as a folder of one.
 
-    Raises StepError where a file does not match a seal of ours.
+    Raises StepError where a file does not match a seal of ours or vanishes while it is read, and for what is neither
+    file nor folder; OSError where something cannot be read.
     """
-    if folder.is_file():
-        return table_digest({folder.name: file_sha256(folder)})
-    left_out = files_without_content(folder)
-    sealed = read_seal(folder).files if left_out else {}
-    names = [name for name in all_files(folder) if name not in left_out]
-    return table_digest({name: sealed[name].sha256 if name in sealed else file_sha256(folder / name) for name in names})
+    try:
+        if folder.is_file():
+            return table_digest({folder.name: file_sha256(folder)})
+        if folder.exists() and not folder.is_dir():
+            raise StepError(str(folder), "neither a file nor a folder", remedy="Name a file or a folder.")
+        left_out = files_without_content(folder)
+        sealed = read_seal(folder).files if left_out else {}
+        names = [name for name in all_files(folder) if name not in left_out]
+        digests = {name: sealed[name].sha256 if name in sealed else file_sha256(folder / name) for name in names}
+    except FileNotFoundError as error:
+        remedy = "Leave the input as it is while it is read, then give the same command again."
+        raise StepError(str(error.filename or folder), "vanished while it was read", remedy=remedy) from error
+    return table_digest(digests)
 
 
 def seal(
@@ -171,9 +179,10 @@ def seal(
         peak_memory_bytes=peak_memory_bytes(),
         versions=library_versions(),
     )
-    (folders.output / UNFINISHED_NAME).unlink(missing_ok=True)
-    path = seal_path(folders.output, folders.instance_index, folders.instance_count)
-    write_json(path, manifest.model_dump(mode="json"))
+    # Written into the marker of unfinished work, which then becomes the seal: at no moment is the folder neither.
+    marker = folders.output / UNFINISHED_NAME
+    write_json(marker, manifest.model_dump(mode="json"))
+    replace_durably(marker, seal_path(folders.output, folders.instance_index, folders.instance_count))
     return manifest
 
 

@@ -187,7 +187,9 @@ def test_a_killed_step_is_told_by_its_signal(container):
     container.processing()
 
     assert container.launch("--step=tiny", "--dies=1")[0] == 137
-    assert (container.root / "output/message").read_text() == "error: killed by SIGKILL"
+    line = (container.root / "output/message").read_text()
+    assert line.startswith("error: killed (SIGKILL), most likely for want of memory: peak 0.0")
+    assert line.endswith(" GB. Use a machine with more memory.")
 
 
 def test_a_step_that_dies_without_a_word_is_our_bug(container):
