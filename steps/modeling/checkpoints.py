@@ -24,9 +24,10 @@ import torch
 import torch.distributed.checkpoint as dcp
 from pydantic import ValidationError
 from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.api import CheckpointException
 from transformers import PreTrainedModel
 
-from steps.contract import FileEntry, StepConfig, file_sha256, table_digest, warn, write_json
+from steps.contract import FileEntry, StepConfig, file_sha256, mendable_error, table_digest, warn, write_json
 from steps.modeling.parallel import Processes
 
 MARKER_NAME = "complete.json"
@@ -86,16 +87,29 @@ class CheckpointStore:
         return sorted((int(name) for name in found if name.isdigit()), reverse=True)
 
     def save(self, step: int, state: dict[str, torch.Tensor], progress: dict[str, Any]) -> None:
-        """Writes the set of a step, its marker last, then removes the sets that are too old."""
+        """Writes the set of a step, its marker last, then removes the sets that are too old.
+
+        A set that cannot be written ends the training, for hours without one may be lost: raises StepError where the
+        disk is at fault. The unfinished set is removed, those before it stay.
+        """
         if self.folder is None:
             return
         folder = self._set(step)
+        try:
+            self._write(folder, step, state, progress)
+        except Exception:
+            if self.processes.local_rank == 0:
+                _remove(folder)
+            raise
+        self._prune(step)
+
+    def _write(self, folder: Path, step: int, state: dict[str, torch.Tensor], progress: dict[str, Any]) -> None:
         if self.processes.local_rank == 0:
             _remove(folder)
             folder.mkdir(parents=True, exist_ok=True)
         self.processes.gather(None)
         alone = self.processes.world_size == 1
-        with _quiet_alone():
+        with _quiet_alone(), _telling_faults(folder):
             dcp.save(state, storage_writer=FileSystemWriter(folder), no_dist=alone)
         if self.processes.is_first:
             write_json(folder / PROGRESS_NAME, progress)
@@ -107,7 +121,6 @@ class CheckpointStore:
         files = {name: entry for part in self.processes.gather(entries) for name, entry in part.items()}
         if self.processes.is_first:
             write_json(folder / MARKER_NAME, {"step": step, "files": dict(sorted(files.items()))})
-        self._prune(step)
 
     def _prune(self, newest: int) -> None:
         """Removes all but the last `kept` sets, and sets later than the newest: they belong to a broken past."""
@@ -136,7 +149,7 @@ class CheckpointStore:
     def load(self, step: int, state: dict[str, torch.Tensor]) -> None:
         """Fills the tensors of `state` (see `training_state`) from the set of a step."""
         alone = self.processes.world_size == 1
-        with _quiet_alone():
+        with _quiet_alone(), _telling_faults(self._set(step)):
             dcp.load(state, storage_reader=FileSystemReader(self._set(step)), no_dist=alone)
 
 
@@ -146,6 +159,17 @@ def _quiet_alone() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
         yield
+
+
+@contextmanager
+def _telling_faults(folder: Path) -> Iterator[None]:
+    """torch's CheckpointException is no Exception and hides what went wrong: raises what the first process met."""
+    try:
+        yield
+    except CheckpointException as error:
+        cause, _ = next(iter(error.failures.values()))
+        fault = mendable_error(cause, folder)
+        raise fault or RuntimeError(f"checkpoint {folder.name}: {type(cause).__name__}: {cause}") from cause
 
 
 def find_fault(folder: Path) -> str | None:
