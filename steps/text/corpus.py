@@ -9,6 +9,7 @@ from pathlib import Path
 
 from steps.contract import StepError
 from steps.schemas.corpus import CorpusSummary, SplitSummary
+from steps.text.appending import AppendedFile
 
 SUMMARY_NAME = "corpus.json"
 
@@ -50,23 +51,23 @@ def read_split(folder: Path, split: str) -> list[str]:
 
 
 class SplitWriter:
-    """Writes the shards of one split, all of them open at once; documents must come in the order of their digests."""
+    """Writes the shards of one split side by side; documents must come in the order of their digests."""
 
     def __init__(self, folder: Path, split: str, shards: int) -> None:
         self._names = [f"{split}/part-{shard:05d}.jsonl" for shard in range(shards)]
         (folder / split).mkdir(parents=True, exist_ok=True)
-        self._streams = [(folder / name).open("w", encoding="utf-8", newline="\n") for name in self._names]
+        self._files = [AppendedFile(folder / name) for name in self._names]
         self._documents = self._words = self._bytes = 0
 
     def add(self, digest: str, text: str) -> None:
         # The last digits choose the shard: the first ones chose the split and give the order.
-        stream = self._streams[int(digest[-8:], 16) % len(self._streams)]
-        stream.write(json.dumps({"id": digest[:16], "text": text}, ensure_ascii=False) + "\n")
+        file = self._files[int(digest[-8:], 16) % len(self._files)]
+        file.write(json.dumps({"id": digest[:16], "text": text}, ensure_ascii=False) + "\n")
         self._documents += 1
         self._words += len(text.split())
         self._bytes += len(text.encode())
 
     def close(self) -> SplitSummary:
-        for stream in self._streams:
-            stream.close()
+        for file in self._files:
+            file.flush()
         return SplitSummary(shards=self._names, documents=self._documents, words=self._words, bytes=self._bytes)

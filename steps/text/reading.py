@@ -5,47 +5,44 @@ In .jsonl a line is a document, in .parquet a row; in .txt documents are separat
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 import pyarrow
 import pyarrow.parquet
 import zstandard
 
-from steps.contract import StepError
+from steps.contract import StepError, all_files
+from steps.text.opening import KINDS, MAX_LINE_BYTES, file_kind, open_bytes, read_lines
 
-KINDS = (".jsonl", ".txt", ".parquet")
-COMPRESSIONS = (".gz", ".zst")
 READ_ERRORS = (OSError, EOFError, zlib.error, zstandard.ZstdError, pyarrow.ArrowException)
 
 
 @dataclass(frozen=True)
 class Record:
-    """One document as read, or why it is none: exactly one of `text` and `fault` is set."""
+    """One document as read, or why it is none: exactly one of `text` and `fault` is set.
+
+    source: the file, as it is named below the input. number: its first line or row there, from 1.
+    text_like_field: where the text field is missing, the field beside it that looks like the text.
+    """
 
     source: str
     number: int
     text: str | None = None
     fault: str | None = None
-
-
-def file_kind(path: Path) -> tuple[str, str]:
-    """(kind, compression) by a file's name, such as ('.jsonl', '.gz'); kind is '' for a file that is not read."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""
-    kind = suffixes[-1] if suffixes and suffixes[-1] in KINDS else ""
-    return kind, compression
+    text_like_field: str | None = None
 
 
 def text_files(path: Path, kinds: tuple[str, ...] = KINDS) -> list[Path]:
-    """The readable files of a folder, sorted, or the one file. Raises StepError where there is none."""
+    """The readable files of a folder, sorted, or the one file. Raises StepError where there is none, and for a link
+    that leads nowhere or back."""
     limit = ", ".join(kinds) + ", each also .gz or .zst"
     if path.is_file():
         if file_kind(path)[0] not in kinds:
@@ -53,80 +50,29 @@ def text_files(path: Path, kinds: tuple[str, ...] = KINDS) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise StepError(str(path), "does not exist", remedy="Name a file or a folder.")
-    files = [entry for entry in path.rglob("*") if entry.is_file() and file_kind(entry)[0] in kinds]
+    entries = [path / name for name in all_files(path)]
+    files = [entry for entry in entries if file_kind(entry)[0] in kinds]
     if not files:
-        raise StepError(str(path), "no text files in it", limit=limit, remedy="Put the text there.")
-    return sorted(files, key=lambda entry: entry.relative_to(path).as_posix())
+        found = f" among {len(entries):,}, such as {entries[0].name}" if entries else ""
+        raise StepError(str(path), f"no text files in it{found}", limit=limit, remedy="Put the text there.")
+    return files
 
 
 def read_records(path: Path, text_field: str) -> Iterator[Record]:
     """Every document of a file or folder, faulty ones included. Raises StepError for a file that cannot be read."""
     for file in text_files(path):
         kind, _ = file_kind(file)
+        name = file.name if file == path else file.relative_to(path).as_posix()
         try:
             if kind == ".parquet":
-                yield from _parquet_records(file, text_field)
+                yield from _parquet_records(file, name, text_field)
             elif kind == ".jsonl":
-                yield from _jsonl_records(file, text_field)
+                yield from _jsonl_records(file, name, text_field)
             else:
-                yield from _txt_records(file)
+                yield from _txt_records(file, name)
         except READ_ERRORS as error:
             value = f"cannot be read ({type(error).__name__}: {error})"
-            raise StepError(file.name, value, remedy="Give a whole, undamaged file.") from error
-
-
-def open_bytes(file: Path) -> io.BufferedIOBase:
-    """The file's content, decompressed by its name."""
-    _, compression = file_kind(file)
-    if compression == ".gz":
-        return gzip.open(file, "rb")
-    if compression == ".zst":
-        return io.BufferedReader(_WholeZstd(file))
-    return file.open("rb")
-
-
-class _WholeZstd(io.RawIOBase):
-    """A zstd file of one or more frames; unlike zstandard's own reader it notices a file that is cut short."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file.open("rb")
-        self._decompressor = zstandard.ZstdDecompressor().decompressobj()
-        self._decompressed = b""
-        self._at_frame_start = True
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-    def readinto(self, buffer) -> int:
-        while not self._decompressed:
-            if self._decompressor.eof:
-                remaining = self._decompressor.unused_data
-                self._decompressor = zstandard.ZstdDecompressor().decompressobj()
-                self._at_frame_start = not remaining
-            else:
-                remaining = b""
-            chunk = remaining or self._file.read(1 << 16)
-            if not chunk:
-                if not self._at_frame_start:
-                    raise EOFError("the last zstd frame is cut short")
-                return 0
-            self._at_frame_start = False
-            self._decompressed = self._decompressor.decompress(chunk)
-        count = min(len(buffer), len(self._decompressed))
-        buffer[:count] = self._decompressed[:count]
-        self._decompressed = self._decompressed[count:]
-        return count
-
-
-def _decode(line: bytes) -> str | None:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
+            raise StepError(str(file), value, remedy="Give a whole, undamaged file.") from error
 
 
 def is_valid_unicode(text: str) -> bool:
@@ -138,64 +84,85 @@ def is_valid_unicode(text: str) -> bool:
     return True
 
 
-def _jsonl_records(file: Path, text_field: str) -> Iterator[Record]:
-    with open_bytes(file) as stream:
-        for number, line in enumerate(stream, 1):
-            text, fault = _text_of_json(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line, text_field)
-            if text is not None or fault is not None:
-                yield Record(file.name, number, text, fault)
-
-
-def _text_of_json(line: bytes, text_field: str) -> tuple[str | None, str | None]:
-    """(text, None), (None, fault), or (None, None) for an empty line."""
-    decoded = _decode(line)
-    if decoded is None:
-        return None, "invalid UTF-8"
-    if not decoded.strip():
-        return None, None
+def _decode(line: bytes) -> tuple[str, None] | tuple[None, str]:
+    """(text, None) or (None, fault)."""
+    if b"\0" in line:
+        return None, "NUL bytes"
     try:
-        value = json.loads(decoded)
-    except ValueError:
-        return None, "not JSON"
+        return line.decode("utf-8"), None
+    except UnicodeDecodeError:
+        return None, "invalid UTF-8"
+
+
+def _jsonl_records(file: Path, name: str, text_field: str) -> Iterator[Record]:
+    for number, line in read_lines(file):
+        decoded, fault = _decode(line)
+        if decoded is None:
+            yield Record(name, number, fault=fault)
+        elif decoded.strip():
+            yield _record_of_json(decoded, name, number, text_field)
+
+
+def _record_of_json(line: str, name: str, number: int, text_field: str) -> Record:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return Record(name, number, fault="not JSON")
     if not isinstance(value, dict) or not isinstance(value.get(text_field), str):
-        return None, f'no text field "{text_field}"'
+        return Record(name, number, fault=f'no text field "{text_field}"', text_like_field=_text_like_field(value))
     if not is_valid_unicode(value[text_field]):
-        return None, "invalid Unicode"
-    return value[text_field], None
+        return Record(name, number, fault="invalid Unicode")
+    return Record(name, number, value[text_field])
 
 
-def _txt_records(file: Path) -> Iterator[Record]:
+def _text_like_field(value: Any) -> str | None:
+    """The field of an object with the longest text in it, if that is several words."""
+    texts = {name: field for name, field in value.items() if isinstance(field, str)} if isinstance(value, dict) else {}
+    longest = max(texts, key=lambda name: len(texts[name]), default=None)
+    return longest if longest is not None and len(texts[longest].split()) >= 3 else None
+
+
+def _txt_records(file: Path, name: str) -> Iterator[Record]:
     paragraph: list[str] = []
-    start = 1
-    with open_bytes(file) as stream:
-        for number, line in enumerate(stream, 1):
-            decoded = _decode(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line)
-            if decoded is None:
-                yield Record(file.name, number, fault="invalid UTF-8")
-            elif decoded.strip():
-                start = start if paragraph else number
-                paragraph.append(decoded)
-            elif paragraph:
-                yield Record(file.name, start, "".join(paragraph))
-                paragraph = []
+    start = characters = 0
+    for number, line in read_lines(file):
+        decoded, fault = _decode(line)
+        if decoded is None:
+            yield Record(name, number, fault=fault)
+        elif decoded.strip():
+            if not paragraph:
+                start, characters = number, 0
+            paragraph.append(decoded)
+            characters += len(decoded)
+            if characters > MAX_LINE_BYTES:
+                value = f"no blank line in {MAX_LINE_BYTES // 2**20} million characters"
+                remedy = "In .txt blank lines separate documents: put them between documents, or write .jsonl."
+                raise StepError(f"{file} line {start}", value, remedy=remedy)
+        elif paragraph:
+            yield Record(name, start, "".join(paragraph))
+            paragraph = []
     if paragraph:
-        yield Record(file.name, start, "".join(paragraph))
+        yield Record(name, start, "".join(paragraph))
 
 
-def _parquet_records(file: Path, text_field: str) -> Iterator[Record]:
-    with tempfile.TemporaryFile() as plain:
-        # Parquet is read from its end, so a compressed one is unpacked to a file without a name first.
+@contextmanager
+def _open_parquet(file: Path) -> Iterator[IO[bytes]]:
+    """The plain file. Parquet is read from its end, so a compressed one is unpacked to a file without a name."""
+    if not file_kind(file)[1]:
+        with file.open("rb") as plain:
+            yield plain
+        return
+    with tempfile.TemporaryFile() as unpacked:
         with open_bytes(file) as stream:
-            shutil.copyfileobj(stream, plain)
-        plain.seek(0)
+            shutil.copyfileobj(stream, unpacked)
+        unpacked.seek(0)
+        yield unpacked
+
+
+def _parquet_records(file: Path, name: str, text_field: str) -> Iterator[Record]:
+    with _open_parquet(file) as plain:
         table = pyarrow.parquet.ParquetFile(plain)
-        if text_field not in table.schema_arrow.names:
-            raise StepError(
-                file.name,
-                f"columns {', '.join(table.schema_arrow.names)}",
-                limit=f"one named {text_field}",
-                remedy="Set prepare_corpus.text_field.",
-            )
+        _check_text_column(file, table.schema_arrow, text_field)
         number = 0
         for batch in table.iter_batches(batch_size=1_000, columns=[text_field]):
             for value in batch.column(0):
@@ -203,9 +170,25 @@ def _parquet_records(file: Path, text_field: str) -> Iterator[Record]:
                 try:
                     text = value.as_py()
                 except UnicodeDecodeError:
-                    yield Record(file.name, number, fault="invalid UTF-8")
+                    yield Record(name, number, fault="invalid UTF-8")
                     continue
                 if isinstance(text, str):
-                    yield Record(file.name, number, text)
+                    yield Record(name, number, text)
                 else:
-                    yield Record(file.name, number, fault=f'no text field "{text_field}"')
+                    yield Record(name, number, fault=f'no text field "{text_field}"')
+
+
+def _check_text_column(file: Path, schema: pyarrow.Schema, text_field: str) -> None:
+    """Raises StepError where a parquet file has no column of that name, or one that holds no text."""
+    if text_field in schema.names and _holds_text(schema.field(text_field).type):
+        return
+    columns = ", ".join(f"{field.name} ({field.type})" for field in schema) or "none"
+    others = [field.name for field in schema if _holds_text(field.type)]
+    remedy = f"Set prepare_corpus.text_field, perhaps to {others[0]}." if others else "Give a file with a text column."
+    raise StepError(str(file), f"columns {columns}", limit=f"a text column named {text_field}", remedy=remedy)
+
+
+def _holds_text(kind: pyarrow.DataType) -> bool:
+    if pyarrow.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind) or pyarrow.types.is_string_view(kind)
