@@ -106,9 +106,9 @@ def _started_with(roots: Collection[str], running: Iterable[int]) -> set[int]:
     # The environment stands behind the command; a folder with spaces in its name is not told apart there.
     listed = subprocess.run(["ps", "-A", "-E", "-ww", "-o", "pid=,command="], capture_output=True, check=False)
     for line in listed.stdout.splitlines():
-        number, _, rest = line.strip().partition(b" ")
+        first, _, rest = line.strip().partition(b" ")
         if wanted & set(rest.split()):
-            found.add(int(number))
+            found.add(int(first))
     return found
 
 
