@@ -5,72 +5,46 @@
     REGISTRY/<group>/<version>/approvals/000001.json ...   the approval history, one file an entry, never changed
 
 Nothing is ever overwritten: versions are made aside and renamed into place, the approval status is the newest entry of
-the history. A version is what the SageMaker Model Registry calls a model package.
+the history, by its number. Who writes holds the group's lock, so that what a killed registration left aside is known
+as such and cleared by the next. A version whose records are damaged is named and stands in nobody's way.
+A version is what the SageMaker Model Registry calls a model package.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import pydantic
+from pipeline.local.cache import content_digest, text_digest
+from pipeline.model_versions import (
+    VERSION_FILE,
+    Approval,
+    DamagedVersion,
+    ModelVersion,
+    Status,
+    VersionRecord,
+    copy_model,
+    model_damage,
+    read_version,
+)
+from steps.contract import ConfigError, StepError, all_files, nearest_name, sync_folder, write_json
+from steps.contract.locks import FileLock, LockHeldError
 
-from pipeline.local.cache import all_files, content_digest, text_digest
-from steps.contract import ConfigError, StepError, nearest_name, write_json
-
-VERSION_FILE = "version.json"
 # The metadata with the digest of the settings that made a model. Nothing else in the metadata makes it another model:
 # not the code, which leaves its trace in the weights or none, and no figure, which follows from model and text.
 SETTINGS_MEMBER = "settings_sha256"
-Status = Literal["PendingManualApproval", "Approved", "Rejected"]
-
-
-class Approval(pydantic.BaseModel):
-    """One entry of the approval history. at: seconds since the epoch."""
-
-    status: Status
-    comment: str = ""
-    by: str = ""
-    at: float
-
-
-class VersionRecord(pydantic.BaseModel):
-    """version.json. identity: sha256 over model content and settings; the same identity is the same version."""
-
-    model_config = pydantic.ConfigDict(protected_namespaces=())
-
-    group: str
-    version: int
-    identity: str
-    model_digest: str
-    model_bytes: int
-    metadata: dict[str, str]
-    metrics: dict[str, Any]
-    request: dict[str, Any]
-    run_folder: str
-    created_at: float
-
-
-class ModelVersion(VersionRecord):
-    """A version with where its model lies and how its approval stands."""
-
-    model_folder: Path
-    approvals: list[Approval]
-
-    @property
-    def status(self) -> Status:
-        return self.approvals[-1].status
-
-    @property
-    def approval_seconds(self) -> float:
-        """When the status was last set, in seconds since the epoch."""
-        return self.approvals[-1].at
+# A registration copies a model of many gigabytes while it holds the group's lock.
+LOCK_NAME = ".lock"
+LOCK_SECONDS = 1_800.0
+POLL_SECONDS = 0.1
 
 
 class LocalRegistry:
@@ -84,17 +58,21 @@ class LocalRegistry:
         return sorted(path.name for path in self.folder.glob("*") if path.is_dir())
 
     def list_versions(self, group: str | None = None) -> list[ModelVersion]:
-        """All versions of a group, or of every group, oldest first."""
-        found = []
-        for name in [group] if group is not None else self.groups():
-            numbers = sorted(int(path.name) for path in (self.folder / name).glob("*") if path.name.isdigit())
-            found += [self._read(name, number) for number in numbers]
-        return found
+        """All versions of a group, or of every group, oldest first; damaged ones are left out (see `damaged`)."""
+        return [entry for entry in self._read_all(group) if isinstance(entry, ModelVersion)]
+
+    def damaged(self, group: str | None = None) -> list[DamagedVersion]:
+        """The versions whose records cannot be read, oldest first."""
+        return [entry for entry in self._read_all(group) if isinstance(entry, DamagedVersion)]
 
     def show(self, version: int, group: str | None = None) -> ModelVersion:
-        """One version. Raises ConfigError where there is none of that number, or it stands in several groups."""
+        """One version. Raises ConfigError where there is none of that number, or it stands in several groups, and
+        StepError where it is damaged."""
         versions = [entry for entry in self.list_versions(group) if entry.version == version]
         if not versions:
+            for damaged in self.damaged(group):
+                if damaged.version == version:
+                    raise damaged.error()
             known = [str(entry.version) for entry in self.list_versions(group)]
             limit = f"one of {', '.join(sorted(set(known), key=int))}" if known else "none is registered"
             raise ConfigError("version", version, limit=limit, remedy="List them with `langadapt models list`.")
@@ -114,9 +92,21 @@ class LocalRegistry:
         return self._set_status(self.show(version, group), "Rejected", comment, by)
 
     def newest_approved(self, group: str) -> ModelVersion | None:
-        """The approved version with the highest number, None where none is approved."""
+        """The approved version with the highest number, None where none is approved.
+
+        Raises StepError where it, or a newer one that may be approved, is damaged: an older one in its place would be
+        another champion, and nobody would know.
+        """
         approved = [entry for entry in self.list_versions(group) if entry.status == "Approved"]
-        return approved[-1] if approved else None
+        newest = approved[-1] if approved else None
+        for damaged in self.damaged(group):
+            is_newer = newest is None or damaged.version > newest.version
+            if is_newer and damaged.status in ("Approved", None):
+                raise damaged.error()
+        if newest is not None and (reason := model_damage(newest)):
+            remedy = f"Restore it from a copy, or reject version {newest.version}."
+            raise StepError("champion", f"damaged model version ({reason})", remedy=remedy)
+        return newest
 
     def register(
         self,
@@ -140,64 +130,88 @@ class LocalRegistry:
             raise ConfigError("ModelApprovalStatus", status, remedy=nearest_name(status, known))
         digest = content_digest(model)
         identity = text_digest(json.dumps([digest, metadata.get(SETTINGS_MEMBER, "")]))
-        for entry in self.list_versions(group):
-            if entry.identity == identity:
-                return entry, False
-        aside = self.folder / group / f".new-{uuid.uuid4().hex}"
-        _keep_model(model, aside / "model")
-        if content_digest(aside / "model") != digest:
-            raise StepError(str(model), "changed while it was registered", remedy="Run again.")
-        kept_bytes = sum((aside / "model" / name).stat().st_size for name in all_files(aside / "model"))
-        numbers = [entry.version for entry in self.list_versions(group)]
-        record = VersionRecord(
-            group=group, version=max(numbers, default=0) + 1, identity=identity, model_digest=digest,
-            model_bytes=kept_bytes, metadata=dict(metadata),
-            metrics=dict(metrics), request=dict(request), run_folder=str(run_folder or ""), created_at=time.time(),
-        )  # fmt: skip
-        _write_approval(aside, Approval.model_validate({"status": status, "at": record.created_at}), 1)
-        return self._publish(aside, record), True
+        with self._writing(group) as folder:
+            for entry in self.list_versions(group):
+                if entry.identity == identity and model_damage(entry, check_content=False) is None:
+                    return entry, False
+            aside = folder / f".new-{uuid.uuid4().hex}"
+            try:
+                copy_model(model, aside / "model")
+                if content_digest(aside / "model") != digest:
+                    raise StepError(str(model), "changed while it was registered", remedy="Run again.")
+                kept = all_files(aside / "model")
+                record = VersionRecord(
+                    group=group, version=self._next_number(group), identity=identity, model_digest=digest,
+                    model_bytes=sum((aside / "model" / name).stat().st_size for name in kept),
+                    metadata=dict(metadata), metrics=dict(metrics), request=dict(request),
+                    run_folder=str(run_folder or ""), created_at=time.time(),
+                )  # fmt: skip
+                _write_approval(aside, Approval.model_validate({"status": status, "at": record.created_at}))
+                return self._publish(aside, record), True
+            except BaseException:
+                shutil.rmtree(aside, ignore_errors=True)
+                raise
+
+    @contextmanager
+    def _writing(self, group: str) -> Iterator[Path]:
+        """The group's folder, in which nobody else writes meanwhile. Clears what killed registrations left."""
+        folder = self.folder / group
+        lock = FileLock(folder / LOCK_NAME)
+        deadline = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                lock.acquire()
+                break
+            except LockHeldError as held:
+                if time.monotonic() > deadline:
+                    remedy = "Wait for it to end, or end it."
+                    raise StepError(str(folder), f"in use by process {held.holder}", remedy=remedy) from held
+                time.sleep(POLL_SECONDS)
+        try:
+            for leftover in folder.glob(".new-*"):
+                shutil.rmtree(leftover)
+            yield folder
+        finally:
+            lock.release()
+
+    def _numbers(self, group: str) -> list[int]:
+        return sorted(int(path.name) for path in (self.folder / group).glob("*") if path.name.isdigit())
+
+    def _next_number(self, group: str) -> int:
+        # A damaged version keeps its number.
+        return max(self._numbers(group), default=0) + 1
 
     def _publish(self, aside: Path, record: VersionRecord) -> ModelVersion:
         while True:
             write_json(aside / VERSION_FILE, record.model_dump(mode="json"))
+            folder = self.folder / record.group / str(record.version)
             try:
-                # Fails where another process took this number in the meantime, as the folder is not empty.
-                os.rename(aside, self.folder / record.group / str(record.version))
-                return self._read(record.group, record.version)
-            except OSError:
-                if not (self.folder / record.group / str(record.version)).exists():
+                os.rename(aside, folder)
+                break
+            except OSError as error:
+                # On a file system whose locks do not reach every machine somebody may have taken the number.
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
                 record = record.model_copy(update={"version": record.version + 1})
+        sync_folder(folder.parent)
+        return self.show(record.version, record.group)
 
     def _set_status(self, entry: ModelVersion, status: Status, comment: str, by: str) -> ModelVersion:
-        if entry.status != status:
-            approval = Approval(status=status, comment=comment, by=by, at=time.time())
-            _write_approval(self.folder / entry.group / str(entry.version), approval, len(entry.approvals) + 1)
-        return self._read(entry.group, entry.version)
+        with self._writing(entry.group) as folder:
+            entry = self.show(entry.version, entry.group)
+            if entry.status != status:
+                approval = Approval(status=status, comment=comment, by=by, at=time.time())
+                _write_approval(folder / str(entry.version), approval)
+        return self.show(entry.version, entry.group)
 
-    def _read(self, group: str, version: int) -> ModelVersion:
-        folder = self.folder / group / str(version)
-        try:
-            record = VersionRecord.model_validate_json((folder / VERSION_FILE).read_bytes())
-            files = sorted(folder.glob("approvals/*.json"))
-            approvals = [Approval.model_validate_json(path.read_bytes()) for path in files]
-        except (FileNotFoundError, pydantic.ValidationError) as error:
-            reason = " ".join(str(error).split())[:120]
-            raise StepError(str(folder), f"no model version ({reason})", remedy="Restore it from a copy.") from error
-        return ModelVersion(**record.model_dump(), model_folder=folder / "model", approvals=approvals)
+    def _read_all(self, group: str | None) -> Iterator[ModelVersion | DamagedVersion]:
+        for name in [group] if group is not None else self.groups():
+            for number in self._numbers(name):
+                yield read_version(self.folder / name / str(number))
 
 
-def _write_approval(folder: Path, approval: Approval, number: int) -> None:
-    path = folder / "approvals" / f"{number:06d}.json"
-    if path.exists():
-        raise ConfigError(str(path), "was written by someone else just now", remedy="Look at it and try again.")
+def _write_approval(folder: Path, approval: Approval) -> None:
+    """Adds an entry to the history: the next number, whatever the clocks of those who wrote the others said."""
+    numbers = [int(path.stem) for path in folder.glob("approvals/*.json") if path.stem.isdigit()]
+    path = folder / "approvals" / f"{max(numbers, default=0) + 1:06d}.json"
     write_json(path, approval.model_dump(mode="json"))
-
-
-def _keep_model(source: Path, target: Path) -> None:
-    """Copies: with a hard link, whoever cut the run's file short would cut the registered one too."""
-    target.mkdir(parents=True)
-    for name in [""] if source.is_file() else all_files(source):
-        kept = target / (name or source.name)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source / name if name else source, kept)

@@ -169,7 +169,8 @@ def output_digest(files: Mapping[str, SealedFile]) -> str:
 
 
 def _move_files(source: Path, target: Path, subject: str) -> None:
-    for name in all_files(source):
+    # A program may have removed the folder that it was given.
+    for name in all_files(source) if source.is_dir() else ():
         moved = target / name
         if moved.exists():
             if file_sha256(moved) != file_sha256(source / name):

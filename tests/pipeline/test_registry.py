@@ -124,8 +124,8 @@ def test_a_missing_model_and_a_broken_record_are_named(registry, model, tmp_path
     assert registry.list_versions() == []
     register(registry, model)
     (registry.folder / "texts" / "1" / "version.json").write_text("{")
-    with pytest.raises(StepError, match="no model version"):
-        registry.list_versions()
+    with pytest.raises(StepError, match="damaged model version"):
+        registry.show(1)
 
 
 def test_half_made_versions_are_not_seen(registry, model):
