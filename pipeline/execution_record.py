@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.conditions import ConditionResult
+from pipeline.error_lines import line_parts
 from pipeline.local.job_log import Done
 from pipeline.registry import ModelVersion
 from steps.contract import write_json
@@ -18,6 +19,8 @@ from steps.contract import write_json
 WAITING, EXECUTING, SUCCEEDED, CACHED = "Waiting", "Executing", "Succeeded", "Cached"
 FAILED, SKIPPED, STOPPED, NOT_RUN = "Failed", "Skipped", "Stopped", "NotRun"
 DONE_STATES = (SUCCEEDED, CACHED)
+# What a step's record tells while it runs alone, or in a form of its own.
+UNRECORDED = ("started", "outputs", "log", "progress", "seconds_left", "needs")
 
 
 @dataclass
@@ -25,7 +28,8 @@ class StepRecord:
     """One step of one run.
 
     reason: why the step ran and was not taken from the cache.  metric: the last metrics line of its log.
-    progress: how much of its work is done, while it tells.  warnings: `<name>: <message>` each, from the cache as well.
+    progress: how much of its work is done, while it tells.  seconds_left: until it is done, where that can be said.
+    needs: names of the steps that end before it begins.  warnings: `<name>: <message>` each, from the cache as well.
     key_members: what the cache key is made of (see pipeline/local/cache.py).
     """
 
@@ -43,6 +47,8 @@ class StepRecord:
     log: Path | None = None
     metric: str = ""
     progress: Done | None = None
+    seconds_left: float | None = None
+    needs: frozenset[str] = frozenset()
     warnings: list[str] = field(default_factory=list)
     error: str = ""
 
@@ -58,9 +64,7 @@ class StepRecord:
         return time.monotonic() - self.started if running and self.started is not None else self.seconds
 
     def as_json(self) -> dict[str, Any]:
-        value = {
-            name: item for name, item in vars(self).items() if name not in ("started", "outputs", "log", "progress")
-        }
+        value = {name: item for name, item in vars(self).items() if name not in UNRECORDED}
         return value | {
             "seconds": round(self.seconds, 3),
             "outputs": {name: str(path) for name, path in self.outputs.items()},
@@ -81,6 +85,7 @@ class RunResult:
     """The outcome of a run. exit_code: as in steps/contract/errors.py. failure: the one line of what stopped it.
 
     outputs: folder of each finished step's outputs, by step and output name.
+    selection: `--from X` or `--only X` of a selective execution, empty otherwise.  began: monotonic clock, in seconds.
     registered: the model version, with registered_is_new False where an equal one was there already.
     """
 
@@ -89,12 +94,14 @@ class RunResult:
     pipeline: str
     parameters: dict[str, Any]
     steps: dict[str, StepRecord]
+    selection: str = ""
     exit_code: int | None = None
     seconds: float = 0.0
     gates: dict[str, GateResult] = field(default_factory=dict)
     registered: ModelVersion | None = None
     registered_is_new: bool = False
     failure: str = ""
+    began: float = 0.0
 
     @property
     def outputs(self) -> dict[str, dict[str, Path]]:
@@ -115,10 +122,29 @@ class RunResult:
         return {
             "execution_id": self.execution_id, "pipeline": self.pipeline, "state": self.state,
             "exit_code": self.exit_code, "seconds": round(self.seconds, 3), "run_folder": str(self.run_folder),
-            "parameters": self.parameters, "steps": {name: step.as_json() for name, step in self.steps.items()},
+            "parameters": self.parameters, "selection": self.selection,
+            "steps": {name: step.as_json() | self._start(step) for name, step in self.steps.items()},
             "gates": gates, "registered": registered, "registered_is_new": self.registered_is_new,
-            "failure": self.failure,
+            "warnings": [
+                {"step": name, **dict(zip(("name", "message"), warning.split(": ", 1), strict=False))}
+                for name, step in self.steps.items() for warning in step.warnings
+            ],
+            "failure": self._failure_as_json(),
         }  # fmt: skip
+
+    def _failure_as_json(self) -> dict[str, Any] | None:
+        """The failure with the keys of every error, the step's name and its log; None where nothing failed."""
+        if not self.failure:
+            return None
+        failed = next((step for step in self.steps.values() if step.state == FAILED and step.error), None)
+        parts = line_parts(failed.error if failed else self.failure)
+        log = str(failed.log) if failed and failed.log else None
+        return {**parts, "line": self.failure, "exit_code": self.exit_code, "step": failed and failed.name, "log": log}
+
+    def _start(self, step: StepRecord) -> dict[str, float | None]:
+        """When a step began to execute, in seconds after the run; None for one that did not."""
+        started = step.started
+        return {"started_after_seconds": None if started is None else round(started - self.began, 3)}
 
     def write(self) -> None:
         """Writes both files, each atomically."""

@@ -1,28 +1,41 @@
-"""Live progress of a run: a line a step with state, seconds and the step's own latest metric.
+"""How a run is shown while it goes on: a line a step with its state, seconds and latest figures.
 
-On a terminal the lines stay in place and change; elsewhere a line is printed when a step's state changes. Colours
-follow NO_COLOR, as rich does.
+On a terminal the lines stay in place and change (pipeline/live_lines.py); elsewhere a line is printed when a step's
+state changes, and no control character is.
+
+    NO_COLOR set       no colours, anywhere
+    FORCE_COLOR set    colours where the lines are printed, too; NO_COLOR wins
+    TERM=dumb          printed lines, as for what is no terminal
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Protocol, TextIO
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.text import Text
-
 from pipeline.execution_record import CACHED, EXECUTING, FAILED, NOT_RUN, SUCCEEDED, WAITING, StepRecord
 
-STYLES = {SUCCEEDED: "green", CACHED: "cyan", EXECUTING: "bold", FAILED: "bold red"}
+# SGR codes of the states.
+COLOURS = {SUCCEEDED: "32", CACHED: "36", EXECUTING: "1", FAILED: "1;31"}
+QUIET_COLOUR = "2"
+DUMB_TERMINALS = ("dumb", "unknown")
+# What writing gives where the reader has gone: a pipe that nobody reads, a terminal that was closed.
+READER_GONE = (errno.EPIPE, errno.EIO)
 
 
 class Progress(Protocol):
-    """What the executor tells while it works. `line` may be called from any thread, the others from one."""
+    """What a run tells while it works. `line` may be called from any thread, the others from one.
 
-    def start(self, steps: Mapping[str, StepRecord]) -> None: ...
+    passing: a line that the next one takes the place of, on a terminal alone; an empty one takes it away.
+    earlier: seconds that steps took in earlier runs, by name.
+    """
+
+    def passing(self, text: str) -> None: ...
+    def start(self, steps: Mapping[str, StepRecord], earlier: Mapping[str, float]) -> None: ...
     def refresh(self) -> None: ...
     def line(self, text: str) -> None: ...
     def stop(self) -> None: ...
@@ -34,7 +47,9 @@ class Quiet:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def start(self, steps: Mapping[str, StepRecord]) -> None: ...
+    def passing(self, text: str) -> None: ...
+
+    def start(self, steps: Mapping[str, StepRecord], earlier: Mapping[str, float]) -> None: ...
 
     def refresh(self) -> None: ...
 
@@ -47,73 +62,87 @@ class Quiet:
 class PlainLines:
     """One printed line at each change of a step's state."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, *, colours: bool = False) -> None:
+        self._output, self._colours = Output(stream), colours
         self._steps: Mapping[str, StepRecord] = {}
         self._shown: dict[str, str] = {}
 
-    def start(self, steps: Mapping[str, StepRecord]) -> None:
+    def passing(self, text: str) -> None: ...
+
+    def start(self, steps: Mapping[str, StepRecord], earlier: Mapping[str, float]) -> None:
         self._steps = steps
         self._shown = dict.fromkeys(steps, WAITING)
 
     def refresh(self) -> None:
         width = max((len(name) for name in self._steps), default=0)
         for name, step in self._steps.items():
-            if step.state != self._shown[name] and step.state != NOT_RUN:
-                self._shown[name] = step.state
-                seconds = "" if step.state == EXECUTING else f"{step.elapsed():8.1f} s"
-                detail = step.reason if step.state == EXECUTING else step.metric
-                self.line(f"{name:<{width}}  {step.state:<9} {seconds:>10}  {detail}".rstrip())
+            # Taken once: a step may end between two looks at it.
+            state = step.state
+            if state != self._shown[name] and state != NOT_RUN:
+                self._shown[name] = state
+                seconds = "" if state == EXECUTING else f"{step.elapsed():8.1f} s"
+                detail = step.reason if state == EXECUTING else step.metric
+                line = printable(f"{name:<{width}}  {state:<9} {seconds:>10}  {detail}".rstrip())
+                self._output.write(f"{self._coloured(line, state)}\n")
+
+    def _coloured(self, line: str, state: str) -> str:
+        return f"\x1b[{COLOURS.get(state, QUIET_COLOUR)}m{line}\x1b[0m" if self._colours else line
 
     def line(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        self._output.write(f"{printable(text)}\n")
 
     def stop(self) -> None:
         self.refresh()
 
 
-class LiveLines:
-    """Lines that stay in place on a terminal."""
+class Output:
+    """A stream that several threads write whole texts to. A reader that has gone does not end the run it looked at."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._steps: Mapping[str, StepRecord] = {}
-        self._live: Live | None = None
+    def __init__(self, stream: TextIO) -> None:
+        self._stream: TextIO | None = stream
+        # A signal may come while a line is written, and want to tell of itself.
+        self._lock = threading.RLock()
+        self._encoding = getattr(stream, "encoding", None) or "utf-8"
 
-    def start(self, steps: Mapping[str, StepRecord]) -> None:
-        self._steps = steps
-        self._live = Live(self._lines(), console=self._console, auto_refresh=False, redirect_stdout=False,
-                          redirect_stderr=False)  # fmt: skip
-        self._live.start()
+    def write(self, text: str) -> None:
+        with self._lock:
+            if self._stream is None:
+                return
+            try:
+                # A letter that the terminal cannot show is one place wide, as every other.
+                self._stream.write(text.encode(self._encoding, "replace").decode(self._encoding))
+                self._stream.flush()
+            except OSError as error:
+                if error.errno not in READER_GONE:
+                    raise
+                self._stream = None
 
-    def refresh(self) -> None:
-        if self._live is not None:
-            self._live.update(self._lines(), refresh=True)
 
-    def line(self, text: str) -> None:
-        self._console.print(Text(text))
+def printable(text: str) -> str:
+    """The text as one line without control characters: what a step prints must not steer the terminal."""
+    text = text.translate({ord(letter): " " for letter in "\r\n\t"})
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
-    def stop(self) -> None:
-        if self._live is not None:
-            self.refresh()
-            self._live.stop()
-            self._live = None
 
-    def _lines(self) -> Group:
-        width = max((len(name) for name in self._steps), default=0)
-        lines = []
-        for name, step in self._steps.items():
-            seconds = "" if step.state == WAITING else f"{step.elapsed():.1f} s"
-            detail = step.error if step.state == FAILED else step.metric or step.reason
-            # One line a step: what does not fit is cut.
-            line = Text(f"{name:<{width}}  ", no_wrap=True, overflow="ellipsis")
-            line.append(f"{step.state:<9}", style=STYLES.get(step.state, "dim"))
-            lines.append(line.append(f" {seconds:>10}  {detail}"))
-        return Group(*lines)
+def wants_colours(stream: TextIO) -> bool:
+    """Whether to colour what is printed there, by NO_COLOR, FORCE_COLOR, TERM and what the stream is."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return is_live(stream)
+
+
+def is_live(stream: TextIO) -> bool:
+    """Whether the stream is a terminal whose cursor can be moved."""
+    return stream.isatty() and os.environ.get("TERM", "").lower() not in (*DUMB_TERMINALS, "")
 
 
 def progress_for(stream: TextIO | None = None) -> Progress:
     """Live lines where the stream (default: standard error) is a terminal, plain ones elsewhere."""
     stream = sys.stderr if stream is None else stream
-    console = Console(file=stream)
-    return LiveLines(console) if console.is_terminal and not console.is_dumb_terminal else PlainLines(stream)
+    if not is_live(stream):
+        return PlainLines(stream, colours=wants_colours(stream))
+    from pipeline.live_lines import LiveLines
+
+    return LiveLines(stream, colours=wants_colours(stream))

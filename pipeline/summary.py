@@ -13,8 +13,8 @@ from steps.schemas.fertility import FertilityReport
 
 
 def summary_lines(result: RunResult, registry_folder: Path) -> list[str]:
-    """The last five lines of a run that reached its gate; fewer where a step failed before."""
-    lines = []
+    """The warnings, and then the last five lines of a run that reached its gate; fewer where a step failed before."""
+    lines = warning_lines(result)
     if fertility := fertility_line(result):
         lines.append(fertility)
     if bits := bits_per_byte_line(result):
@@ -38,6 +38,12 @@ def summary_lines(result: RunResult, registry_folder: Path) -> list[str]:
         following = "the same command again goes on from here"
     lines.append(f"run folder:     {shown(result.run_folder)}; next: {following}")
     return lines
+
+
+def warning_lines(result: RunResult) -> list[str]:
+    """`2 warnings:` and one line each, those of steps that came from the cache as well."""
+    warned = [f"  {name}: {warning}" for name, step in result.steps.items() for warning in step.warnings]
+    return [f"{len(warned)} warning{'' if len(warned) == 1 else 's'}:", *warned] if warned else []
 
 
 def shown(path: Path) -> str:

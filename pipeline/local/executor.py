@@ -28,15 +28,16 @@ from typing import Any
 from pipeline import execution_record as states
 from pipeline.execution_record import RunResult, StepRecord
 from pipeline.local.execution import Execution, LocalFunction, StepFailedError, StepStoppedError
-from pipeline.local.job_log import latest_metric, latest_progress
 from pipeline.local.jobs import LocalImage
 from pipeline.local.run_lock import RunLock
 from pipeline.local.step_runners import run_step
+from pipeline.local.step_watch import StepWatch
 from pipeline.local.uri_folders import UriFolders
 from pipeline.progress import Progress, progress_for
 from pipeline.references import Scope, parameter_values
 from pipeline.registry import LocalRegistry
 from pipeline.step_graph import Node, build_graph
+from pipeline.time_left import earlier_seconds
 from steps.contract import (
     EXIT_BUG,
     EXIT_DONE,
@@ -97,7 +98,7 @@ def run_definition(
     progress = progress if progress is not None else progress_for()
     execution_id = uuid.uuid4().hex[:EXECUTION_ID_CHARACTERS]
     folders = UriFolders(run_folder, uris or {})
-    records = {name: StepRecord(name, node.type) for name, node in graph.items()}
+    records = {name: StepRecord(name, node.type, needs=node.needs) for name, node in graph.items()}
     execution = Execution(
         result=RunResult(run_folder, execution_id, pipeline_name, values, records),
         scope=Scope(values, execution_variables(pipeline_name, execution_id), find_file=folders.find),
@@ -161,9 +162,10 @@ def stopping_on_signals(stop: threading.Event) -> Iterator[list[int]]:
 def _run_graph(graph: Mapping[str, Node], execution: Execution, max_parallel: int) -> None:
     """Starts each step as soon as what it needs is there, until all are done or one fails."""
     result, began = execution.result, time.monotonic()
-    execution.progress.start(result.steps)
+    execution.progress.start(result.steps, earlier_seconds(execution.run_folder))
     result.write()
     running: dict[Future[None], str] = {}
+    watch = StepWatch(result, execution.progress.line)
     told = _states(result)
     with ThreadPoolExecutor(max_parallel) as pool:
         while True:
@@ -174,12 +176,11 @@ def _run_graph(graph: Mapping[str, Node], execution: Execution, max_parallel: in
             if not running:
                 break
             finished, _ = wait(running, timeout=REFRESH_SECONDS, return_when=FIRST_COMPLETED)
+            # Before the ends are noted: what a step warned about comes before why it failed.
+            watch.look()
             for future in finished:
                 _settle(running.pop(future), future, execution)
             result.seconds = time.monotonic() - began
-            for record in result.steps.values():
-                if record.state == states.EXECUTING and record.log is not None:
-                    record.metric, record.progress = latest_metric(record.log), latest_progress(record.log)
             execution.progress.refresh()
             if (now := _states(result)) != told:
                 told = now

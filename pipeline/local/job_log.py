@@ -14,6 +14,8 @@ from steps.contract import METRICS_LINE_PREFIX, PROGRESS_LINE_PREFIX, WARNING_LI
 
 # Begins the first line of each attempt in a log.
 ATTEMPT_PREFIX = "--- "
+# A program that draws a bar may never end its line.
+LONGEST_LINE_BYTES = 65_536
 _PROGRESS = re.compile(re.escape(PROGRESS_LINE_PREFIX) + r"(\d+)/(\d+) (\S.*)")
 
 
@@ -24,6 +26,48 @@ class Done:
     done: int
     total: int
     unit: str
+
+
+class LogFollower:
+    """Reads a growing log bit by bit: metric, progress and warnings of the newest attempt of one execution.
+
+    A log holds the attempts of every execution: lines count from the first attempt on that names this one's id.
+    """
+
+    def __init__(self, path: Path, execution_id: str) -> None:
+        self._path, self._execution_id = path, execution_id
+        self._offset, self._rest, self._is_ours = 0, b"", False
+        self.metric = ""
+        self.progress: Done | None = None
+        self.warnings: list[str] = []
+
+    def read(self) -> None:
+        """Takes in what was written since the last time; a line that is not ended yet waits for its end."""
+        if not self._path.is_file():
+            return
+        with self._path.open("rb") as stream:
+            stream.seek(self._offset)
+            new = stream.read()
+        self._offset += len(new)
+        *lines, self._rest = (self._rest + new).split(b"\n")
+        self._rest = self._rest[-LONGEST_LINE_BYTES:]
+        for line in lines:
+            self._take(line.decode("utf-8", errors="replace").rstrip("\r"))
+
+    def _take(self, line: str) -> None:
+        if line.startswith(ATTEMPT_PREFIX):
+            self._is_ours = self._execution_id in line
+            self.metric, self.progress, self.warnings = "", None, []
+        elif not self._is_ours:
+            return
+        elif line.startswith(METRICS_LINE_PREFIX):
+            self.metric = line.removeprefix(METRICS_LINE_PREFIX)
+        elif match := _PROGRESS.fullmatch(line):
+            self.progress = Done(int(match[1]), int(match[2]), match[3])
+        elif line.startswith(WARNING_LINE_PREFIX):
+            warning = line.removeprefix(WARNING_LINE_PREFIX)
+            if warning not in self.warnings:
+                self.warnings.append(warning)
 
 
 def log_tail(path: Path, tail_bytes: int = 8_192) -> list[str]:

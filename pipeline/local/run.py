@@ -23,7 +23,7 @@ from pipeline.execution_record import RunResult
 from pipeline.local.executor import JOB_ENVIRONMENT, run_definition
 from pipeline.local.inputs import local_handler
 from pipeline.local.jobs import LocalImage
-from pipeline.progress import Progress
+from pipeline.progress import Progress, progress_for
 from pipeline.references import parameter_values
 from pipeline.registry import LocalRegistry
 from steps.contract import (
@@ -65,20 +65,20 @@ def run_locally(
     parameters: Iterable[str] = (),
     force: bool = False,
     progress: Progress | None = None,
-    say=print,
 ) -> RunResult:
     """Runs the compiled definition of a configuration and returns how it ended.
 
-    parameters: `Name=value` texts of the pipeline's parameters.  say: gets one line at a time of what a user should
-    know before the steps start.  Raises ConfigError or StepError before anything runs.
+    parameters: `Name=value` texts of the pipeline's parameters.  progress: is told what happens, before the steps
+    start as well; default: on standard error.  Raises ConfigError or StepError before anything runs.
     """
+    progress = progress_for() if progress is None else progress
     given = split_parameters(parameters)
     check_writable("registry", registry_folder)
     check_writable("run folder", run_folder)
     definition = compiled_definition(config, run_folder)
     # What costs nothing comes first: the sample may have to be made for a minute.
     parameter_values(definition["Parameters"], given)
-    inputs = input_uris(config, given, say)
+    inputs = input_uris(config, given, progress)
     uris = {f"s3://{config.aws.bucket}/{config.aws.prefix}/code": run_folder / "code"}
     for step in STEP_MODULES:
         code_archive(step).write(run_folder / "code")
@@ -116,7 +116,7 @@ def split_parameters(parameters: Iterable[str]) -> dict[str, str]:
     return values
 
 
-def input_uris(config: PipelineConfig, given: Mapping[str, str], say) -> dict[str, str]:
+def input_uris(config: PipelineConfig, given: Mapping[str, str], progress: Progress) -> dict[str, str]:
     """The URI parameter of each input: the configured path, or the sample where none is configured.
 
     Raises StepError for a path that does not exist, ConfigError for an s3:// URI.
@@ -138,15 +138,15 @@ def input_uris(config: PipelineConfig, given: Mapping[str, str], say) -> dict[st
         elif sample_name is not None:
             from_sample.append(name)
     if from_sample:
-        sample = sample_folder(say)
-        say(f"No data.{', data.'.join(from_sample)} given: using the sample in {sample}")
+        sample = sample_folder(progress)
+        progress.line(f"No data.{', data.'.join(from_sample)} given: using the sample in {sample}")
         for name in from_sample:
             parameter, sample_name = INPUTS[name]
             uris[parameter] = (sample / str(sample_name)).as_uri()
     return uris
 
 
-def sample_folder(say=print, folder: Path | None = None) -> Path:
+def sample_folder(progress: Progress, folder: Path | None = None) -> Path:
     """The sample, made once in the user's cache; copied to `folder` where that is given.
 
     It is made by a process of its own, as its base model needs torch.
@@ -165,11 +165,12 @@ def sample_folder(say=print, folder: Path | None = None) -> Path:
             for line in process.stdout:
                 last = line.rstrip("\n")
                 if last.startswith("Making"):
-                    say(last)
-                elif last.startswith(METRICS_LINE_PREFIX) and sys.stderr.isatty():
-                    print(f"\r{last.removeprefix(METRICS_LINE_PREFIX)}  ", end="", file=sys.stderr, flush=True)
+                    progress.line(last)
+                elif last.startswith(METRICS_LINE_PREFIX):
+                    progress.passing(last.removeprefix(METRICS_LINE_PREFIX))
             code = process.wait()
         finally:
+            progress.passing("")
             process.terminate()
             process.wait()
         if code != EXIT_DONE:
