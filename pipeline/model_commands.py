@@ -14,6 +14,9 @@ from pipeline.command_options import AsJson, Group, Registry, Version, expanded,
 if TYPE_CHECKING:
     from pipeline.registry import LocalRegistry, ModelVersion
 
+# The end of the year 9999.
+LATEST_SECONDS = 253_402_300_800
+
 models = typer.Typer(help="Model versions of the registry.", rich_markup_mode=None)
 
 
@@ -22,6 +25,8 @@ def models_list(registry: Registry = None, as_json: AsJson = False) -> int:
     """List the registered model versions."""
     opened = open_registry(registry)
     versions = opened.list_versions()
+    for damaged in opened.damaged():
+        print(f"warning: damaged-version: {damaged.error()}", file=sys.stderr)
     if as_json:
         print_json([version_row(version) for version in versions])
         return 0
@@ -35,12 +40,21 @@ def models_list(registry: Registry = None, as_json: AsJson = False) -> int:
 
 
 @models.command("show")
-def models_show(version: Version, group: Group = None, registry: Registry = None, as_json: AsJson = False) -> int:
-    """Show one version: its evidence, where it comes from, its approval history."""
+def models_show(
+    version: Version,
+    group: Group = None,
+    registry: Registry = None,
+    check: Annotated[bool, typer.Option("--check", help="Read every file of the model and compare it.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Show one version: its evidence, where it comes from, its approval history. Exits with 1 for a damaged model."""
+    from pipeline.model_versions import model_damage
+
     entry = open_registry(registry).show(version, group)
+    damage = model_damage(entry, check_content=check)
     if as_json:
-        print_json(entry.model_dump(mode="json"))
-        return 0
+        print_json({**entry.model_dump(mode="json"), "damage": damage})
+        return 0 if damage is None else 1
     print(f"{entry.group} version {entry.version}: {entry.status}")
     print(f"  model    {entry.model_folder} ({entry.model_bytes:,} bytes, sha256 {entry.model_digest[:16]})")
     for name, value in entry.metadata.items():
@@ -49,6 +63,11 @@ def models_show(version: Version, group: Group = None, registry: Registry = None
         by = f" by {approval.by}" if approval.by else ""
         comment = f": {approval.comment}" if approval.comment else ""
         print(f"  {seconds_as_date(approval.at)}  {approval.status}{by}{comment}")
+    if damage is not None:
+        print(f"error: damaged model: {damage}. Restore it from a copy, or reject the version.", file=sys.stderr)
+        return 1
+    if check:
+        print("  every file is as it was registered")
     return 0
 
 
@@ -142,9 +161,11 @@ def version_row(entry: ModelVersion) -> dict[str, Any]:
 
 
 def seconds_as_date(seconds: float) -> str:
-    """ISO 8601 in UTC, to the second."""
+    """ISO 8601 in UTC, to the second; the number itself where the clock that gave it was beyond every calendar."""
     import datetime
 
+    if not 0 <= seconds < LATEST_SECONDS:
+        return f"{seconds:.0f} s since 1970"
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
