@@ -15,10 +15,13 @@ import os
 import shutil
 import signal
 import sys
+import time
+from contextlib import nullcontext
 from importlib import resources
 from pathlib import Path
 
 from steps.contract import EXIT_DONE, EXIT_TERMINATED, EXIT_USER_ERROR, ConfigError, report
+from steps.contract.locks import FileLock, LockHeldError
 
 # torch and transformers are imported where the base model is trained: a sample that is there already costs no time.
 
@@ -32,15 +35,59 @@ BATCH_BLOCKS = 16
 STEPS = 140
 LEARNING_RATE = 3e-3
 SEED = 0
+WAIT_SECONDS = 0.2
 
 
 def cached_sample(cache: Path) -> Path:
-    """The sample's folder in the cache; made there, aside and renamed, where it is missing."""
+    """The sample's folder in the cache; made there, aside and renamed, where it is missing. One process makes it."""
     finished = cache / f"sample-{sample_digest()[:16]}"
-    if finished.is_dir():
-        return finished
-    cache.mkdir(parents=True, exist_ok=True)
-    aside = cache / f".{finished.name}.{os.getpid()}"
+    waited_for = ""
+    while not finished.is_dir():
+        try:
+            with FileLock(lock_path(cache, finished.name)):
+                clear_leftovers(cache, finished.name)
+                if not finished.is_dir():
+                    make(finished, cache / f".{finished.name}.{os.getpid()}")
+        except LockHeldError as held:
+            if held.holder != waited_for:
+                print(f"Waiting for process {held.holder}, which is making the sample's base model.", flush=True)
+            waited_for = held.holder
+            time.sleep(WAIT_SECONDS)
+    return finished
+
+
+def lock_path(cache: Path, name: str) -> Path:
+    return cache / f".{name}.lock"
+
+
+def clear_leftovers(cache: Path, held: str) -> None:
+    """Removes what killed processes left half-made: no process here has its number, and nobody holds its lock.
+
+    held: the sample whose lock this process holds.
+    """
+    for aside in cache.glob(".sample-*.*"):
+        name, _, process_id = aside.name[1:].rpartition(".")
+        if not process_id.isdigit() or is_process(int(process_id)):
+            continue
+        try:
+            with nullcontext() if name == held else FileLock(lock_path(cache, name)):
+                shutil.rmtree(aside)
+        except LockHeldError:
+            continue
+
+
+def is_process(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def make(finished: Path, aside: Path) -> None:
+    """Makes the sample aside and renames it into place."""
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
     shipped = resources.files("steps") / "sample_data"
@@ -50,13 +97,8 @@ def cached_sample(cache: Path) -> Path:
     try:
         train_base_model(english_topics(), aside / "base_model")
         os.replace(aside, finished)
-    except OSError:
-        # Another process may have been first, and made the same.
-        if not finished.is_dir():
-            raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    return finished
 
 
 def sample_digest() -> str:
