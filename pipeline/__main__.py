@@ -45,6 +45,23 @@ def run(
     run_dir: Annotated[Path | None, typer.Option(help="Run folder; default: runs/<preset>.")] = None,
     registry: Registry = None,
     force: Annotated[bool, typer.Option("--force", help="Run every step, whatever is cached.")] = False,
+    from_step: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="STEP",
+            help="Run this step and all that depends on it, cached or not.",
+            autocompletion=completion.steps,
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STEP",
+            help="Run this step alone, cached or not; may be repeated.",
+            autocompletion=completion.steps,
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the summary or the error alone.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -63,6 +80,8 @@ def run(
         registry_folder=registry_folder,
         parameters=param or (),
         force=force,
+        from_step=from_step,
+        only=only or (),
         progress=Quiet() if quiet else progress_for(),
     )
     if as_json:
