@@ -13,6 +13,10 @@ so two runs agree where, and only where, the same work is done on the same conte
 it. Outputs lie at RUN/outputs/<step>/<first 16 of the key>/<output name>/, with seal.json beside the outputs: every
 file's size and sha256, written last and atomically. The seal is the executor's own, so steps that do not write a
 manifest.json are cached just as well.
+
+A seal tells by this machine's clock when it was written, for ExpireAfter alone: what is cached follows from content. A
+seal from the future, as the clock was set back since, counts as a fresh one; a clock that is set forward may make a
+step run again, to the same bytes.
 """
 
 from __future__ import annotations
@@ -73,6 +77,18 @@ def content_digest(path: Path) -> str:
     if path.is_dir() and not all_files(path):
         raise StepError(str(path), "is empty", remedy=remedy)
     return contract.content_digest(path)
+
+
+def fingerprint(path: Path) -> dict[str, tuple[int, int]]:
+    """Size and modification time of every file, read in a moment: what is equal has most likely the same content.
+
+    The name of a single file is empty; what is not there has no rows.
+    """
+    if path.is_dir():
+        stats = {name: (path / name).stat() for name in all_files(path)}
+    else:
+        stats = {"": path.stat()} if path.exists() else {}
+    return {name: (found.st_size, found.st_mtime_ns) for name, found in stats.items()}
 
 
 def key_of(members: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.local.execution import LambdaContext
 from pipeline.registry import LocalRegistry
 from pipeline.resolve_inputs import ResolveInputsError, StoredFile, resolve_inputs
-from steps.contract import StepError, file_sha256
+from steps.contract import StepError, all_files, file_sha256, refusing_vanished
 
 
 def local_handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, str]:
@@ -30,10 +30,15 @@ class LocalStore:
 
     def files(self, uri: str) -> list[StoredFile]:
         root = self.find(uri)
-        if root.is_file():
-            return [StoredFile(root.name, root.stat().st_size, file_sha256(root))]
-        paths = [path for path in root.rglob("*") if path.is_file()]
-        return [StoredFile(path.relative_to(root).as_posix(), path.stat().st_size, file_sha256(path)) for path in paths]
+        with refusing_vanished(root):
+            if root.is_file():
+                return [StoredFile(root.name, root.stat().st_size, file_sha256(root))]
+            if not root.exists():
+                return []
+            if not root.is_dir():
+                raise StepError(str(root), "neither a file nor a folder", remedy="Name a file or a folder.")
+            paths = {name: root / name for name in all_files(root)}
+            return [StoredFile(name, path.stat().st_size, file_sha256(path)) for name, path in paths.items()]
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,15 @@ from steps.contract.errors import (
     nearest_name,
 )
 from steps.contract.faults import memory_bytes, mendable_error, place_error, size_text
-from steps.contract.files import all_files, file_sha256, sync_folder, table_digest, write_atomically, write_json
+from steps.contract.files import (
+    all_files,
+    file_sha256,
+    refusing_vanished,
+    sync_folder,
+    table_digest,
+    write_atomically,
+    write_json,
+)
 from steps.contract.folders import MANIFEST_NAME, UNFINISHED_NAME, Folder, StepFolders, prepare_output
 from steps.contract.running import (
     ERROR_FILE_VARIABLE,
@@ -113,6 +121,7 @@ __all__ = [
     "place_error",
     "prepare_output",
     "read_seal",
+    "refusing_vanished",
     "report",
     "report_progress",
     "run_step",

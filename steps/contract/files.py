@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,16 @@ def sync_folder(folder: Path) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Writes JSON atomically, readable and in a stable form; NaN and infinity are refused."""
     write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+@contextmanager
+def refusing_vanished(place: Path) -> Iterator[None]:
+    """Within it a file that is not there any more is a StepError: somebody works on what is being read."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        remedy = "Leave the inputs as they are while a run goes on, then give the same command again."
+        raise StepError(str(error.filename or place), "vanished while it was read", remedy=remedy) from error
 
 
 def all_files(folder: Path) -> list[str]:

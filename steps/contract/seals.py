@@ -15,7 +15,14 @@ from typing import Any
 import pydantic
 
 from steps.contract.errors import StepError
-from steps.contract.files import all_files, file_sha256, replace_durably, table_digest, write_json
+from steps.contract.files import (
+    all_files,
+    file_sha256,
+    refusing_vanished,
+    replace_durably,
+    table_digest,
+    write_json,
+)
 from steps.contract.folders import MANIFEST_NAME, UNFINISHED_NAME, StepFolders
 from steps.contract.settings import StepConfig
 
@@ -139,7 +146,7 @@ def content_digest(folder: Path) -> str:
     Raises StepError where a file does not match a seal of ours or vanishes while it is read, and for what is neither
     file nor folder; OSError where something cannot be read.
     """
-    try:
+    with refusing_vanished(folder):
         if folder.is_file():
             return table_digest({folder.name: file_sha256(folder)})
         if folder.exists() and not folder.is_dir():
@@ -148,9 +155,6 @@ def content_digest(folder: Path) -> str:
         sealed = read_seal(folder).files if left_out else {}
         names = [name for name in all_files(folder) if name not in left_out]
         digests = {name: sealed[name].sha256 if name in sealed else file_sha256(folder / name) for name in names}
-    except FileNotFoundError as error:
-        remedy = "Leave the input as it is while it is read, then give the same command again."
-        raise StepError(str(error.filename or folder), "vanished while it was read", remedy=remedy) from error
     return table_digest(digests)
 
 
