@@ -13,33 +13,54 @@ The merge is made and checked in float32, then saved in the dtype of the model t
 is the published model. The losses and replies in training.json are those of the saved weights.
 
 Before the first step every conversation's trained tokens are spelled out and compared with what the assistant says.
+What cannot be used is counted, told in training.json, and beyond max_dropped_share stops the step; what can be used
+and is likely not what was meant is warned about (steps/text/conversation_warnings.py).
 Fine-tuning takes minutes and gives the same bytes each time (on one kind of machine with one number of threads, which
-decides the order of sums), so a stopped run starts again from its first step.
+decides the order of sums), so a stopped run starts again from its first step; --checkpoints, which every training job
+carries, is left empty.
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from steps.configs.fine_tune import FineTuneConfig
-from steps.contract import ConfigError, Folder, StepError, StepFolders, report, run_step, write_json
+from steps.contract import ConfigError, Folder, StepError, StepFolders, report, run_step, warn, write_json
 from steps.modeling.adapter import check_target_modules, merge_adapter
 from steps.modeling.adapter_training import train_adapter
 from steps.modeling.bits_per_byte import token_nats
 from steps.modeling.generation import continue_greedily, stop_token_ids
 from steps.modeling.loading import choose_device, load_model, load_tokenizer
 from steps.schemas.training import FineTuningSummary
-from steps.text.assistant_mask import IGNORED_LABEL, Example, ExampleBuilder
-from steps.text.conversations import Conversations, read_conversations
+from steps.text.assistant_mask import IGNORED_LABEL, TOO_LONG, Example, ExampleBuilder
+from steps.text.conversation_warnings import (
+    Doubt,
+    find_doubts,
+    heldout_doubt,
+    language_doubt,
+    personal_data_doubt,
+    too_long_doubt,
+)
+from steps.text.conversations import (
+    Conversations,
+    Message,
+    Unusable,
+    check_unusable,
+    note_unusable,
+    read_conversations,
+)
 from steps.text.corpus import hash_share
+from steps.text.personal_data import mask_personal_data
 
 FOLDERS = [Folder("model"), Folder("conversations", sealed=False)]
 # Held-out conversations on which merged model and adapter are compared, and those whose prompts are answered; a reply
@@ -57,9 +78,13 @@ def fine_tune(config: FineTuneConfig, folders: StepFolders) -> dict[str, float |
     device = choose_device(config.device)
     tokenizer = load_tokenizer(folders["model"])
     conversations = read_conversations(folders["conversations"])
+    conversations, personal_data = count_personal_data(conversations, mask=config.mask_personal_data)
     examples, dropped = build_examples(tokenizer, conversations, config)
     training, heldout = split_examples(examples, config.validation_share)
-    report(form=conversations.form, conversations=len(training), heldout=len(heldout), dropped=sum(dropped.values()))
+    for doubt in doubts_about(conversations, training, heldout, dropped, personal_data, tokenizer, config):
+        warn(*doubt)
+    left_out = sum(noted.count for noted in dropped.values())
+    report(form=conversations.form, conversations=len(training), heldout=len(heldout), dropped=left_out)
 
     model = load_model(folders["model"], device=device)
     check_positions(model, config.max_tokens)
@@ -83,7 +108,9 @@ def fine_tune(config: FineTuneConfig, folders: StepFolders) -> dict[str, float |
         conversation_form=conversations.form,
         conversations=len(training),
         conversations_heldout=len(heldout),
-        conversations_dropped=dropped,
+        conversations_dropped={reason: noted.count for reason, noted in dropped.items()},
+        first_dropped={reason: noted.first for reason, noted in dropped.items()},
+        personal_data=dict(sorted(personal_data.items())),
         steps=len(run.losses),
         lora_scaling=config.lora_alpha / config.lora_rank,
         trained_parameters=run.trained_parameters,
@@ -106,32 +133,59 @@ def check_one_process() -> None:
         raise ConfigError("fine_tune", f"{processes} processes", limit=1, remedy=remedy)
 
 
+def count_personal_data(conversations: Conversations, *, mask: bool) -> tuple[Conversations, Counter[str]]:
+    """The conversations, with placeholders for personal data where mask is set, and how much was found by kind."""
+    found: Counter[str] = Counter()
+    masked: list[list[Message]] = []
+    for messages in conversations.conversations:
+        masked.append([])
+        for message in messages:
+            text, counts = mask_personal_data(message["content"])
+            found += counts
+            masked[-1].append({**message, "content": text} if mask else message)
+    return dataclasses.replace(conversations, conversations=masked), found
+
+
 def build_examples(
     tokenizer: PreTrainedTokenizerBase, conversations: Conversations, config: FineTuneConfig
-) -> tuple[list[Example], dict[str, int]]:
-    """Every example in the order of its digest, and how many conversations were dropped for each reason.
+) -> tuple[list[Example], dict[str, Unusable]]:
+    """Every example in the order of its digest, and what was left out by reason, unreadable lines included.
 
-    Raises StepError where more than max_dropped_share of them are dropped.
+    Raises StepError where that is more than max_dropped_share of all lines.
     """
     builder = ExampleBuilder(tokenizer, config.max_tokens)
     examples: list[Example] = []
-    dropped: Counter[str] = Counter()
-    for number, messages in enumerate(conversations.conversations, 1):
-        built = builder.build(messages, f"conversation {number}")
+    dropped = copy.deepcopy(conversations.unusable)
+    for messages, place in zip(conversations.conversations, conversations.places, strict=True):
+        built = builder.build(messages, place)
         if isinstance(built, Example):
             examples.append(built)
         else:
-            dropped[built] += 1
-    share = sum(dropped.values()) / len(conversations.conversations)
-    if share > config.max_dropped_share:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
-        raise StepError(
-            "conversations dropped",
-            f"{share:.1%} ({reasons})",
-            limit=f"{config.max_dropped_share:.1%}",
-            remedy="Raise fine_tune.max_tokens, mend the conversations, or raise max_dropped_share.",
-        )
+            note_unusable(dropped, built, f"{place}: {built}")
+    check_unusable(dropped, conversations.lines, config.max_dropped_share)
     return sorted(examples, key=lambda example: example.digest), dict(sorted(dropped.items()))
+
+
+def doubts_about(
+    conversations: Conversations,
+    training: Sequence[Example],
+    heldout: Sequence[Example],
+    dropped: Mapping[str, Unusable],
+    personal_data: Mapping[str, int],
+    tokenizer: PreTrainedTokenizerBase,
+    config: FineTuneConfig,
+) -> list[Doubt]:
+    """(name, message) of what can be trained on and is likely not what was meant."""
+    vocabulary = tokenizer.batch_decode([[token] for token in range(len(tokenizer))], skip_special_tokens=True)
+    too_long = dropped.get(TOO_LONG, Unusable()).count
+    doubts = [
+        *find_doubts(conversations.conversations),
+        language_doubt(conversations.conversations, vocabulary),
+        heldout_doubt([example.question for example in training], [example.question for example in heldout]),
+        too_long_doubt(too_long, conversations.lines, config.max_tokens),
+        None if config.mask_personal_data else personal_data_doubt(personal_data),
+    ]
+    return [doubt for doubt in doubts if doubt is not None]
 
 
 def split_examples(examples: list[Example], validation_share: float) -> tuple[list[Example], list[Example]]:

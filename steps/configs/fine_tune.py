@@ -35,7 +35,11 @@ class FineTuneConfig(StepConfig):
         0.1,
         ge=0,
         le=1,
-        description="share of conversations without a trainable end of turn beyond which the step stops",
+        description="share of conversations that cannot be used (no answer, roles out of order, too long, no JSON) "
+        "beyond which the step stops",
+    )
+    mask_personal_data: bool = Field(
+        False, description="put placeholders for e-mail addresses, telephone, card, account and document numbers"
     )
     max_merge_difference: float = Field(
         1e-3,

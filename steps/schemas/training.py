@@ -43,7 +43,9 @@ class FineTuningSummary(BaseModel):
     conversation_form: str
     conversations: int
     conversations_heldout: int
-    conversations_dropped: dict[str, int]
+    conversations_dropped: dict[str, int] = Field(description="by reason; unreadable lines included")
+    first_dropped: dict[str, str] = Field(description="file, line and fault of the first dropped for each reason")
+    personal_data: dict[str, int] = Field(description="pieces found by kind, masked where mask_personal_data is set")
     steps: int
     lora_scaling: float
     trained_parameters: int

@@ -15,12 +15,10 @@ from transformers import PreTrainedTokenizerBase
 
 from steps.contract import StepError
 from steps.text.chat_template import END_OF_TURN_TOKEN
-from steps.text.conversations import Message
+from steps.text.conversations import Message, conversation_fault
 from steps.text.token_bytes import TokenBytes
 
 IGNORED_LABEL = -100
-NO_ASSISTANT = "no assistant turn"
-EMPTY_TURN = "empty turn"
 SPECIAL_TOKEN = "special token in the text"
 TOO_LONG = "end of turn beyond max_tokens"
 TEMPLATE_REMEDY = "Use the tokenizer that TrainTokenizer made, with its chat template."
@@ -30,12 +28,13 @@ TEMPLATE_REMEDY = "Use the tokenizer that TrainTokenizer made, with its chat tem
 class Example:
     """One conversation as tokens: `labels` is input_ids where trained and -100 elsewhere, not shifted.
 
-    prompt_tokens: how many tokens stand before the assistant's last turn.
+    prompt_tokens: how many tokens stand before the assistant's last turn. question: the first one's text.
     """
 
     input_ids: list[int]
     labels: list[int]
     prompt_tokens: int
+    question: str = ""
 
     @property
     def prompt(self) -> list[int]:
@@ -82,15 +81,11 @@ class ExampleBuilder:
     def build(self, messages: Sequence[Message], where: str) -> Example | str:
         """The checked example, or the reason why the conversation cannot be trained on.
 
-        Turns after the assistant's last one are left out. Raises StepError, which names `where`, if the template
-        marks anything but the assistant's words and ends of turn.
+        Raises StepError, which names `where`, if the template marks anything but the assistant's words and ends of
+        turn.
         """
-        last = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=None)
-        if last is None:
-            return NO_ASSISTANT
-        messages = messages[: last + 1]
-        if any(not message["content"].strip() for message in messages):
-            return EMPTY_TURN
+        if fault := conversation_fault(messages):
+            return fault.reason
         if any(special in message["content"] for message in messages for special in self._special):
             return SPECIAL_TOKEN
         encoded = self._render(messages, return_assistant_tokens_mask=True)
@@ -102,7 +97,8 @@ class ExampleBuilder:
         prompt_tokens = runs[-1][0]
         self._check_prompt(ids, prompt_tokens, messages, where)
         labels = [token if mark else IGNORED_LABEL for token, mark in zip(ids, mask, strict=True)]
-        return Example(ids, labels, prompt_tokens)
+        question = next(message["content"] for message in messages if message["role"] == "user")
+        return Example(ids, labels, prompt_tokens, question)
 
     def _render(self, messages: Sequence[Message], **settings: Any) -> dict[str, list[int]]:
         encoded: Any = self._tokenizer.apply_chat_template(list(messages), tokenize=True, return_dict=True, **settings)

@@ -48,14 +48,13 @@ def test_what_cannot_be_trained_is_named(tiny_tokenizer):
     whole = len(build(CONVERSATION).input_ids)
     assert build(CONVERSATION, whole).labels[-1] != -100
     assert build(CONVERSATION, whole - 1) == "end of turn beyond max_tokens"
-    assert build(CONVERSATION[:1]) == "no assistant turn"
+    assert build(CONVERSATION[:1]) == "no answer"
     assert build([CONVERSATION[0], {"role": "assistant", "content": " \n"}]) == "empty turn"
     assert build([{"role": "user", "content": "<|eot_id|>"}, CONVERSATION[1]]) == "special token in the text"
 
 
-def test_turns_after_the_last_answer_are_left_out(tiny_tokenizer):
-    builder = ExampleBuilder(tiny_tokenizer, 512)
-    assert builder.build(CONVERSATION[:3], "here") == builder.build(CONVERSATION[:2], "here")
+def test_a_conversation_ends_with_an_answer(tiny_tokenizer):
+    assert ExampleBuilder(tiny_tokenizer, 512).build(CONVERSATION[:3], "here") == "roles out of order"
 
 
 def test_two_answers_to_one_question_share_its_digest(tiny_tokenizer):

@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from steps.contract import StepError
-from steps.text.conversations import read_conversations
+from steps.text.conversations import OTHER_FORM, check_unusable, read_conversations
 
 PAIR = [{"role": "user", "content": "Salam"}, {"role": "assistant", "content": "Buyurun"}]
 FORMS = {
@@ -17,6 +17,10 @@ FORMS = {
     "instruction/response": {"text": "Salam\nBuyurun", "id": 1, "instruction": "Salam", "response": "Buyurun"},
     "prompt/completion": {"prompt": "Salam", "completion": "Buyurun"},
 }
+
+
+def chat(*roles: str) -> bytes:
+    return json.dumps({"messages": [{"role": role, "content": "Salam"} for role in roles]}).encode()
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -51,28 +55,65 @@ def test_text_is_brought_to_nfc(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "line"),
+    ("line", "reason", "detail"),
     [
-        (b'{"question": "a"}\n', r"a.jsonl line 1: fields question; limit messages, instruction/response, prompt/comp"),
-        (b'{"prompt": "a", "completion": "b"}\n{"messages": []}\n', "a.jsonl line 2: no text field prompt"),
-        (b'{"messages": [{"role": "bot", "content": "a"}]}\n', "a.jsonl line 1, message 0: role 'bot'; limit system"),
-        (b'{"messages": [{"role": "user"}]}\n', r"a.jsonl line 1: no text field messages\[0\].content"),
-        (b'{"messages": "a"}\n', "a.jsonl line 1: no list messages"),
-        (b'{"prompt": "a", "completion": 3}\n', "a.jsonl line 1: no text field completion"),
-        (b"[1]\n", "a.jsonl line 1: a JSON list"),
-        (b"null\n", "a.jsonl line 1: null"),
-        (b"{\n", "a.jsonl line 1: not JSON"),
-        (b'{"prompt": "\xff"}\n', "a.jsonl line 1: invalid UTF-8"),
-        (b'{"prompt": "a", "completion": "\\ud83d"}\n', "a.jsonl line 1: invalid Unicode in completion"),
-        (b'{"\\ud83d": "a"}\n', r"a.jsonl line 1: fields \\ud83d; limit messages"),
-        (b"\n \n", "no conversations in it"),
+        (b'{"question": "a"}', "unknown form", "fields question, none of the forms messages, instruction/response, pr"),
+        (b'{"messages": [{"role": "bot", "content": "a"}]}', "unknown role", "messages[0] has role 'bot', not system,"),
+        (b'{"messages": [{"role": "user"}]}', "content that is no text", "messages[0].content is no text"),
+        (b'{"messages": "a"}', "no list messages", "no list messages"),
+        (b'{"prompt": "a", "completion": 3}', "content that is no text", "completion is no text"),
+        (b"[1]", "no JSON object", "a JSON list"),
+        (b"null", "no JSON object", "null"),
+        (b"{", "not JSON", "not JSON"),
+        (b"[" * 100_000, "not JSON", "not JSON"),
+        (b'{"prompt": "\xff"}', "invalid UTF-8", "invalid UTF-8"),
+        (b'{"prompt": "a", "completion": "\\ud83d"}', "invalid Unicode", "half a surrogate pair in completion"),
+        (b'{"prompt": "a", "completion": " "}', "empty turn", "empty turn"),
+        (chat("user"), "no answer", "no answer: user"),
+        (chat("system"), "no answer", "no answer: system"),
+        (chat("assistant", "user"), "roles out of order", "roles out of order: assistant user"),
+        (chat("user", "user", "assistant"), "roles out of order", "roles out of order: user user assistant"),
+        (chat("user", "system", "assistant"), "roles out of order", "roles out of order: user system assistant"),
+        (chat("user", "assistant", "user"), "roles out of order", "roles out of order: user assistant user"),
+        (chat("system", "system", "user", "assistant"), "roles out of order", "roles out of order: system system user"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path, content, line):
+def test_a_bad_line_is_counted_and_the_first_is_named(tmp_path, line, reason, detail):
+    """Beyond the stated share it stops the step with this place and fault."""
     path = tmp_path / "a.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(StepError, match=line):
-        read_conversations(path)
+    path.write_bytes(b"\n" + line + b"\n" + line)
+    found = read_conversations(path)
+    assert (found.conversations, found.lines) == ([], 2)
+    assert found.unusable.keys() == {reason}
+    assert found.unusable[reason].count == 2
+    assert found.unusable[reason].first.startswith(f"a.jsonl line 2: {detail}")
+    with pytest.raises(
+        StepError, match=r"conversations: 2 of 2 cannot be used \(2 .*\), first a.jsonl line 2: .*; limit a"
+    ):
+        check_unusable(found.unusable, found.lines, 0.1)
+
+
+def test_a_bad_line_among_good_ones_is_passed_over(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(
+        b"{\n" + b"".join(chat("system", "user", "assistant") + b"\n" for _ in range(9)) + b'{"prompt": "a"}'
+    )
+    found = read_conversations(path)
+    assert len(found.conversations) == 9
+    assert found.places[0] == "a.jsonl line 2"
+    assert {reason: noted.count for reason, noted in found.unusable.items()} == {"not JSON": 1, OTHER_FORM: 1}
+    assert found.unusable[OTHER_FORM].first == "a.jsonl line 11: fields prompt, while the file's form is messages"
+    check_unusable(found.unusable, found.lines, 0.2)
+    with pytest.raises(
+        StepError, match=r"2 of 11 cannot .* \(1 another form .*, 1 not JSON\).*; limit a share of 0.1\. "
+    ):
+        check_unusable(found.unusable, found.lines, 0.1)
+
+
+def test_nothing_at_all_is_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text("\n \n")
+    with pytest.raises(StepError, match="no conversations in it; limit at least 1"):
+        read_conversations(tmp_path / "a.jsonl")
 
 
 def test_a_cut_file_and_a_wrong_kind_are_named(tmp_path):

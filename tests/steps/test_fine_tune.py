@@ -14,13 +14,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from steps.configs.fine_tune import FineTuneConfig
 from steps.contract import ConfigError, StepError, StepFolders, content_digest
-from steps.fine_tune import build_examples, fine_tune, mean_token_loss, split_examples
+from steps.fine_tune import build_examples, count_personal_data, fine_tune, mean_token_loss, split_examples
 from steps.modeling.adapter import check_target_modules, merge_adapter, prompt_logits, relative_difference
 from steps.modeling.adapter_training import make_trainer
 from steps.modeling.loading import load_model, load_tokenizer, save_model, save_model_as
 from steps.schemas.training import FineTuningSummary
 from steps.text.assistant_mask import IGNORED_LABEL, Example, ExampleBuilder
-from steps.text.conversations import Conversations
+from steps.text.conversations import Conversations, Unusable, read_conversations
 
 ANSWERS = ["Bəli", "Xeyr", "Tətbiqdə", "Sabah", "Ofisdə"]
 PAIRS = [
@@ -66,13 +66,17 @@ def finished(tmp_path_factory, model_folder, conversations) -> Path:
     return output
 
 
+def given(messages: list[list[dict[str, str]]]) -> Conversations:
+    return Conversations("messages", messages, [f"line {number}" for number in range(1, len(messages) + 1)])
+
+
 @pytest.fixture
 def examples(tiny_tokenizer) -> list[Example]:
     messages = [
         [{"role": "user", "content": pair["instruction"]}, {"role": "assistant", "content": pair["response"]}]
         for pair in PAIRS
     ]
-    return build_examples(tiny_tokenizer, Conversations("messages", messages), CONFIG)[0]
+    return build_examples(tiny_tokenizer, given(messages), CONFIG)[0]
 
 
 def test_output_folder_is_a_model_its_adapter_and_a_summary(finished):
@@ -240,17 +244,40 @@ def test_the_tuned_model_stops(tmp_path, make_tiny_llama, tiny_tokenizer):
 def test_too_many_dropped_conversations_stop_the_step(model_folder, conversations, tmp_path):
     config = CONFIG.model_copy(update={"max_tokens": 16})
     with pytest.raises(
-        StepError, match=r"conversations dropped: 100.0% \(24 end of turn beyond max_tokens\); limit 10"
+        StepError,
+        match=r"conversations: 24 of 24 cannot be used \(24 end of turn beyond max_tokens\), first pairs.jsonl line 1: "
+        "end of turn beyond max_tokens; limit a share of 0.1. Mend",
     ):
         run(model_folder, conversations, tmp_path / "out", config)
 
 
 def test_dropped_conversations_are_counted(tiny_tokenizer):
     pair = [{"role": "user", "content": "Salam"}, {"role": "assistant", "content": "Buyurun"}]
-    given = Conversations("messages", [pair] * 18 + [pair[:1], [pair[0], {"role": "assistant", "content": ""}]])
-    examples, dropped = build_examples(tiny_tokenizer, given, CONFIG)
+    conversations = given([pair] * 18 + [pair[:1], [pair[0], {"role": "assistant", "content": ""}]])
+    examples, dropped = build_examples(tiny_tokenizer, conversations, CONFIG)
     assert len(examples) == 18
-    assert dropped == {"no assistant turn": 1, "empty turn": 1}
+    assert dropped == {
+        "no answer": Unusable(1, "line 19: no answer"),
+        "empty turn": Unusable(1, "line 20: empty turn"),
+    }
+
+
+def test_bad_lines_and_personal_data_are_counted_in_the_summary(model_folder, tmp_path):
+    lines = [json.dumps(pair) for pair in PAIRS]
+    lines[3:3] = ['{"instruction": "Balans?"}', "not JSON"]
+    lines[9] = json.dumps({"instruction": "Kimə yazım?", "response": "destek@example.com"})
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+    run(
+        model_folder, tmp_path / "pairs.jsonl", tmp_path / "out", CONFIG.model_copy(update={"mask_personal_data": True})
+    )
+    summary = FineTuningSummary.model_validate_json((tmp_path / "out" / "training.json").read_bytes())
+    assert summary.conversations + summary.conversations_heldout == len(PAIRS)
+    assert summary.conversations_dropped == {"another form than the file's first line": 1, "not JSON": 1}
+    assert summary.first_dropped["not JSON"] == "pairs.jsonl line 5: not JSON"
+    assert summary.personal_data == {"email": 1}
+    masked, found = count_personal_data(read_conversations(tmp_path / "pairs.jsonl"), mask=True)
+    assert found == {"email": 1}
+    assert [messages[1]["content"] for messages in masked.conversations].count("[EMAIL]") == 1
 
 
 def test_a_question_is_on_one_side_only(tiny_tokenizer, examples):
