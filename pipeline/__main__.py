@@ -143,12 +143,13 @@ def sample(
 @app.command()
 def doctor(
     run_dir: Annotated[Path | None, typer.Option(help="Run folder to look at; default: runs.")] = None,
+    registry: Registry = None,
     as_json: AsJson = False,
 ) -> int:
     """Look at this machine: what a run needs, what is missing, what it would bring."""
     from pipeline.doctor import examine, finding_lines
 
-    findings = examine(expanded(run_dir))
+    findings = examine(expanded(run_dir), expanded(registry))
     if as_json:
         print_json({"findings": [finding.as_json() for finding in findings], "ok": not any(f.stops for f in findings)})
     else:

@@ -7,6 +7,7 @@ imports none; it is started first and works while the rest is looked at.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -18,7 +19,9 @@ from pipeline.doctor_libraries import check_extras, check_python, check_required
 from pipeline.doctor_machine import check_cores, check_folder, check_memory, check_open_files
 from pipeline.doctor_surroundings import check_aws, check_locale, check_tools, check_variables
 
-PROBE_SECONDS = 8.0
+# As pipeline/local/run.py has them, which imports what may be missing.
+RUNS, REGISTRY = Path("runs"), Path("runs/registry")
+PROBE_SECONDS = 7.0
 # Both print one JSON object. -P: a folder named torch or steps in the current folder is none of ours.
 TORCH_PROBE = """
 import json, torch
@@ -37,14 +40,16 @@ print(json.dumps({"cache": str(default_cache()), "sample": str(folder), "is_made
 """
 
 
-def examine(run_folder: Path | None = None) -> list[Finding]:
-    """Every check's finding, in the order in which they are shown; about as long as importing torch takes."""
-    from pipeline.local.run import DEFAULT_REGISTRY, DEFAULT_RUNS, package_path
+def examine(run_folder: Path | None = None, registry: Path | None = None) -> list[Finding]:
+    """Every check's finding, in the order in which they are shown; takes about as long as importing torch.
 
+    Imports nothing but the standard library, and what else is looked at only where it is there.
+    """
+    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     probes = [
         subprocess.Popen(
             [sys.executable, "-P", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=package_path() | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
         )
         for code in (TORCH_PROBE, SAMPLE_PROBE)
     ]  # fmt: skip
@@ -54,9 +59,8 @@ def examine(run_folder: Path | None = None) -> list[Finding]:
         extras = check_extras()
         surroundings = [*check_aws(), *check_tools(), check_locale(), *check_variables()]
         sample, cache = check_sample(answer(probes[1], deadline))
-        folders = {"run folder": run_folder or DEFAULT_RUNS, "registry": DEFAULT_REGISTRY}
         machine = [check_cores(), check_memory(), check_open_files()]
-        machine += [finding for name, folder in folders.items() for finding in check_folder(name, folder)]
+        machine += [*check_folder("run folder", run_folder or RUNS), *check_folder("registry", registry or REGISTRY)]
         machine += [*check_folder("cache", cache), *check_folder("temporary folder", None)]
         return [*findings, *check_torch(answer(probes[0], deadline)), *extras, *machine, sample, *surroundings]
     finally:

@@ -77,7 +77,7 @@ def requirements() -> dict[str, str]:
 def is_within(version: str, wanted: str) -> bool:
     """Whether a version lies in a range of >=, >, <, <=, == and !=, by the numbers that it begins with.
 
-    `2.10.0rc1` counts as 2.10.0, `2.10.0+cpu` too. The library that reads versions in every form may be the one missing.
+    `2.10.0rc1` counts as 2.10.0, `2.10.0+cpu` too. The library that reads every form of version may be the one missing.
     """
     own = release(version)
     for clause in filter(None, wanted.split(",")):

@@ -69,7 +69,7 @@ def memory_bytes() -> tuple[int, int]:
 
 def check_open_files() -> Finding:
     """The limit on files that a process may hold open."""
-    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY or limit >= OPEN_FILES:
         return Finding("open files", OK, "no limit" if limit == resource.RLIM_INFINITY else f"{limit:,} a process")
     remedy = f"Raise it: ulimit -n {OPEN_FILES}"
@@ -115,14 +115,13 @@ def check_folder(name: str, folder: Path | None) -> Iterator[Finding]:
 
 def file_locks_work(folder: Path) -> bool:
     """Whether a lock that one holds is refused to another. Raises OSError where no file can be made."""
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".langadapt-doctor-") as first:
-        with open(first.name, "rb") as second:
-            try:
-                fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return False
-            try:
-                fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".langadapt-doctor-") as first, open(first.name, "rb") as other:
+        try:
+            fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
             return False
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
