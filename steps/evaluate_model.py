@@ -29,7 +29,8 @@ from transformers.utils import logging as transformers_logging
 
 from steps.configs.evaluate_model import EvaluateModelConfig
 from steps.contract import Folder, StepFolders, report, run_step, write_atomically, write_json
-from steps.modeling.bits_per_byte import DocumentScores, paired_bootstrap, score_documents
+from steps.modeling.bits_per_byte import DocumentScores, score_documents
+from steps.modeling.bootstrap import paired_bootstrap
 from steps.modeling.generation import continue_greedily, stop_token_ids
 from steps.modeling.loading import choose_device, encode_plain, load_model, load_tokenizer
 from steps.modeling.scoring_progress import ScoringProgress

@@ -38,9 +38,9 @@ from steps.configs.fine_tune import FineTuneConfig
 from steps.contract import ConfigError, Folder, StepError, StepFolders, report, run_step, warn, write_json
 from steps.modeling.adapter import check_target_modules, merge_adapter
 from steps.modeling.adapter_training import train_adapter
-from steps.modeling.bits_per_byte import token_nats
 from steps.modeling.generation import continue_greedily, stop_token_ids
 from steps.modeling.loading import choose_device, load_model, load_tokenizer
+from steps.modeling.token_losses import output_layer, token_nats
 from steps.schemas.training import FineTuningSummary
 from steps.text.assistant_mask import IGNORED_LABEL, TOO_LONG, Example, ExampleBuilder
 from steps.text.conversation_warnings import (
@@ -230,7 +230,9 @@ def mean_token_loss(model: PreTrainedModel, examples: Sequence[Example], batch_c
         with torch.inference_mode():
             hidden = model.get_decoder()(input_ids=ids.to(model.device), use_cache=False).last_hidden_state
             trained = labels[:, 1:] != IGNORED_LABEL
-            values = token_nats(model.get_output_embeddings(), hidden[:, :-1][trained], labels[:, 1:][trained])
+            values, _ = token_nats(
+                output_layer(model), hidden[:, :-1][trained], labels[:, 1:][trained], model.config.vocab_size
+            )
         nats += float(values.sum())
         tokens += len(values)
     return nats / tokens

@@ -1,12 +1,19 @@
-"""The bytes that each token of a byte-level tokenizer stands for."""
+"""The bytes that each token of a tokenizer stands for."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Sequence
 from functools import cache
 
 from transformers import PreTrainedTokenizerBase
 
 from steps.contract import StepError
+
+# How sentencepiece writes a space, and a byte that no piece covers.
+SPACE_PIECE = "▁"
+BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 @cache
@@ -49,3 +56,52 @@ class TokenBytes:
                 f"token {token_id}", repr(spelling), limit="a byte-level token", remedy="Give a byte-level tokenizer."
             )
         return bytes(table[character] for character in spelling)
+
+
+class PieceBytes(TokenBytes):
+    """Bytes by token id of a sentencepiece-like tokenizer, as Llama 2, Mistral and Gemma have: a piece is its letters,
+    with U+2581 for a space, and <0x0A> is one byte. A special token is its own letters."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        super().__init__(tokenizer)
+        self._special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+
+    def _read(self, token_id: int) -> bytes:
+        spelling = self._added.get(token_id) or self._tokenizer.convert_ids_to_tokens(token_id)
+        if token_id in self._special or not isinstance(spelling, str):
+            return str(spelling).encode()
+        byte = BYTE_PIECE.fullmatch(spelling)
+        return bytes([int(byte[1], 16)]) if byte else spelling.replace(SPACE_PIECE, " ").encode()
+
+
+def token_bytes_of(tokenizer: PreTrainedTokenizerBase) -> TokenBytes:
+    """The bytes of any tokenizer's tokens, byte-level or sentencepiece-like. Raises StepError for one that is neither,
+    such as WordPiece, whose tokens do not say where a space stood."""
+    settings = json.loads(tokenizer.backend_tokenizer.to_str())
+    parts = json.dumps([settings[part] for part in ("normalizer", "pre_tokenizer", "decoder")], ensure_ascii=False)
+    if '"ByteLevel"' in parts:
+        return TokenBytes(tokenizer)
+    if '"Metaspace"' in parts or SPACE_PIECE in parts:
+        return PieceBytes(tokenizer)
+    raise StepError(
+        "tokenizer",
+        f"{settings['model'].get('type')} whose tokens do not spell bytes",
+        limit="byte-level or sentencepiece",
+        remedy="Give a model with such a tokenizer.",
+    )
+
+
+def spelled_sizes(token_bytes: TokenBytes, ids: Sequence[int], text: str) -> list[int] | None:
+    """Bytes of the text behind each token, which add up to the text's; None where the tokens spell something else.
+
+    Sentencepiece puts a space before a text that has none. That space is no part of the text, so the first token
+    stands for one byte less, be it none; its probability counts all the same.
+    """
+    pieces = [token_bytes[token_id] for token_id in ids]
+    spelled, wanted = b"".join(pieces), text.encode()
+    sizes = [len(piece) for piece in pieces]
+    if spelled == b" " + wanted:
+        sizes[0] -= 1
+    elif spelled != wanted:
+        return None
+    return sizes

@@ -156,9 +156,9 @@ def test_samples_are_greedy_continuations_of_the_first_prompts(models, tmp_path)
 
 def test_a_prompt_that_spells_an_end_of_turn_is_continued_as_text(models, tmp_path):
     text = "Növbəni <|eot_id|> bitirir, sonra yeni növbə başlayır."
-    corpus = write_corpus(tmp_path / "corpus", {"test": [text]})
+    corpus = write_corpus(tmp_path / "corpus", {"test": [text, HELDOUT[0]]})
     evaluation, _ = run(models, corpus, tmp_path / "out", CONFIG)
-    (sample,) = evaluation.samples
+    (sample,) = (sample for sample in evaluation.samples if sample.prompt.startswith("Növbəni"))
     assert sample.prompt == "Növbəni <|eot_id|> bitirir,"
     model, tokenizer = load_model(models["model"]), load_tokenizer(models["model"])
     ids = [tokenizer.bos_token_id, *encode_plain(tokenizer, [sample.prompt])[0]]
