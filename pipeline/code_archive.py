@@ -44,8 +44,13 @@ class CodeArchive:
             return target
         folder.mkdir(parents=True, exist_ok=True)
         aside = folder / f".{self.name}.{os.getpid()}.tmp"
-        aside.write_bytes(self.content)
-        os.replace(aside, target)
+        try:
+            aside.write_bytes(self.content)
+            os.replace(aside, target)
+        except BaseException:
+            # What a full disk has taken of it is of no use.
+            aside.unlink(missing_ok=True)
+            raise
         return target
 
 

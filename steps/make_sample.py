@@ -16,11 +16,12 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from importlib import resources
 from pathlib import Path
 
-from steps.contract import EXIT_DONE, EXIT_TERMINATED, EXIT_USER_ERROR, ConfigError, report
+from steps.contract import EXIT_DONE, EXIT_TERMINATED, EXIT_USER_ERROR, ConfigError, mendable_error, report
 from steps.contract.locks import FileLock, LockHeldError
 
 # torch and transformers are imported where the base model is trained: a sample that is there already costs no time.
@@ -38,8 +39,11 @@ SEED = 0
 WAIT_SECONDS = 0.2
 
 
-def cached_sample(cache: Path) -> Path:
-    """The sample's folder in the cache; made there, aside and renamed, where it is missing. One process makes it."""
+def cached_sample(cache: Path, train: Callable[[list[str], Path], None] | None = None) -> Path:
+    """The sample's folder in the cache; made there, aside and renamed, where it is missing. One process makes it.
+
+    train: makes the base model from texts in a folder; `train_base_model` where none is given.
+    """
     finished = cache / f"sample-{sample_digest()[:16]}"
     waited_for = ""
     while not finished.is_dir():
@@ -47,7 +51,7 @@ def cached_sample(cache: Path) -> Path:
             with FileLock(lock_path(cache, finished.name)):
                 clear_leftovers(cache, finished.name)
                 if not finished.is_dir():
-                    make(finished, cache / f".{finished.name}.{os.getpid()}")
+                    make(finished, cache / f".{finished.name}.{os.getpid()}", train or train_base_model)
         except LockHeldError as held:
             if held.holder != waited_for:
                 print(f"Waiting for process {held.holder}, which is making the sample's base model.", flush=True)
@@ -86,7 +90,7 @@ def is_process(process_id: int) -> bool:
     return True
 
 
-def make(finished: Path, aside: Path) -> None:
+def make(finished: Path, aside: Path, train: Callable[[list[str], Path], None]) -> None:
     """Makes the sample aside and renames it into place."""
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
@@ -95,7 +99,7 @@ def make(finished: Path, aside: Path) -> None:
         (aside / name).write_bytes((shipped / name).read_bytes())
     print("Making the sample's base model, about a minute; it is kept for later runs.", flush=True)
     try:
-        train_base_model(english_topics(), aside / "base_model")
+        train(english_topics(), aside / "base_model")
         os.replace(aside, finished)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -204,8 +208,11 @@ def main() -> int:
         if arguments.folder is not None:
             copy_sample(folder, arguments.folder)
             folder = arguments.folder
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except Exception as error:
+        fault = mendable_error(error, arguments.cache)
+        if fault is None:
+            raise
+        print(f"error: {fault}", file=sys.stderr)
         return EXIT_USER_ERROR
     print(folder)
     return EXIT_DONE
