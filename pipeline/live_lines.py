@@ -131,10 +131,10 @@ class LiveLines:
     def _line(self, step: StepRecord, width: int, columns: int) -> str:
         # Taken once: another thread may end the step meanwhile.
         state = step.state
-        done = _done_text(step) if state == EXECUTING else ""
         if columns < WIDE_COLUMNS:
             name = _cut(step.name, min(width, NAME_COLUMNS_NARROW))
-            return printable(f"{name}  {done or state}")
+            return printable(f"{name}  {_share_text(step) if state == EXECUTING else state}")
+        done = _done_text(step) if state == EXECUTING else ""
         seconds = "" if state == WAITING else f"{step.elapsed():.1f} s"
         detail = step.error if state == FAILED else step.metric or step.reason
         figures = "  ".join(part for part in (done, detail) if part)
@@ -156,6 +156,14 @@ def _done_text(step: StepRecord) -> str:
     told = f"{step.progress.done:,}/{step.progress.total:,} {step.progress.unit}"
     left = step.seconds_left
     return f"{told}, {seconds_text(left)} left" if left else told
+
+
+def _share_text(step: StepRecord) -> str:
+    """`5%, 45 s` until it is done; the state where it does not tell."""
+    if step.progress is None or not step.progress.total:
+        return step.state
+    told = f"{step.progress.done * 100 // step.progress.total}%"
+    return f"{told}, {seconds_text(step.seconds_left)}" if step.seconds_left else told
 
 
 def _cut(text: str, columns: int) -> str:
