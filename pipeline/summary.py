@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from pipeline.conditions import ConditionResult
-from pipeline.execution_record import RunResult
+from pipeline.execution_record import NOT_RUN, RunResult
 from pipeline.local.run import DEFAULT_REGISTRY
 from steps.schemas.evaluation import Evaluation
 from steps.schemas.fertility import FertilityReport
@@ -15,6 +15,9 @@ from steps.schemas.fertility import FertilityReport
 def summary_lines(result: RunResult, registry_folder: Path) -> list[str]:
     """The warnings, and then the last five lines of a run that reached its gate; fewer where a step failed before."""
     lines = warning_lines(result)
+    if result.selection:
+        left_out = sum(step.state == NOT_RUN for step in result.steps.values())
+        lines.append(f"selected:       {result.selection}; {left_out} of {len(result.steps)} steps not run")
     if fertility := fertility_line(result):
         lines.append(fertility)
     if bits := bits_per_byte_line(result):
@@ -32,6 +35,8 @@ def summary_lines(result: RunResult, registry_folder: Path) -> list[str]:
     elif any(not gate.open for gate in result.gates.values()):
         lines.append("model version:  none registered, the gate is closed")
         following = "change a limit or the training, then the same command again"
+    elif result.selection and not result.exit_code:
+        following = "the same command without the selection brings the rest up to date"
     else:
         if result.gates:
             lines.append("model version:  none registered, the run ended before")
