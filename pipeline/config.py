@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pydantic
-import yaml
 from pydantic import Field
 
+from pipeline.config_text import apply_override, read_yaml
 from steps.configs.adapt_vocabulary import AdaptVocabularyConfig
 from steps.configs.continued_pretraining import ContinuedPretrainingConfig
 from steps.configs.evaluate_model import EvaluateModelConfig
@@ -23,6 +23,10 @@ from steps.configs.train_tokenizer import TrainTokenizerConfig
 from steps.contract import ConfigError, nearest_name
 
 PLACEHOLDER_ACCOUNT = "111122223333"
+
+
+# Settings of the data section that are settings of steps.
+CARRIED_TO_STEPS = {"mask_personal_data": ("prepare_corpus", "fine_tune")}
 
 
 class Section(pydantic.BaseModel):
@@ -71,6 +75,9 @@ class DataSection(Section):
     base_model: str | None = Field(None, min_length=1, description="Hugging Face model folder with safetensors")
     source_corpus: str | None = Field(None, min_length=1, description="text of the base's language, for retention")
     extra_heldout: str | None = Field(None, min_length=1, description="a further held-out text, never trained on")
+    mask_personal_data: bool = Field(
+        False, description="put placeholders for e-mail addresses, telephone, card, account and document numbers"
+    )
 
 
 class JobSection(Section):
@@ -138,6 +145,19 @@ class PipelineConfig(Section):
     fine_tune: FineTuneConfig
     evaluate_model: EvaluateModelConfig = EvaluateModelConfig()
 
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _steps_know_what_data_says(cls, values: Any) -> Any:
+        """A setting of the data section stands in each step's section too, where that does not say otherwise."""
+        if not isinstance(values, Mapping) or not isinstance(data := values.get("data"), Mapping):
+            return values
+        spread = dict(values)
+        for name, sections in CARRIED_TO_STEPS.items():
+            for section in sections if name in data else ():
+                own = spread.get(section, {})
+                spread[section] = {name: data[name], **own} if isinstance(own, Mapping) else own
+        return spread
+
     @pydantic.model_validator(mode="after")
     def _fields_agree(self) -> PipelineConfig:
         block, batch = self.tokenize_corpus.block_tokens, self.continued_pretraining.global_batch_tokens
@@ -176,37 +196,11 @@ def load_config(preset: str | None = None, file: Path | None = None, overrides: 
         if name not in preset_names():
             raise ConfigError("--preset", name, remedy=nearest_name(name, preset_names()))
         text = (resources.files("pipeline") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
-    try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(name, f"no YAML ({error})", remedy="Mend the file.") from error
-    if not isinstance(values, dict):
-        raise ConfigError(name, "no mapping of sections", remedy="Begin from a preset.")
+    values = read_yaml(text, str(file) if file is not None else name)
     values.setdefault("preset", name)
     for override in overrides:
         apply_override(values, override)
     return validate_config(values)
-
-
-def apply_override(values: dict[str, Any], override: str) -> None:
-    """Applies one `section.field=value`, the value in YAML, to the nested mapping."""
-    path, equals, text = override.partition("=")
-    if not equals:
-        raise ConfigError("--set", override, limit="section.field=value", remedy="Put = between field and value.")
-    keys = path.strip().split(".")
-    target = values
-    for key in keys[:-1]:
-        target = target.setdefault(key, {})
-        if not isinstance(target, dict):
-            raise ConfigError("--set", override, remedy=f"{key} is a field, no section.")
-    if keys[0] == "data":
-        # A path stays what was typed: in YAML ` #` begins a comment, and ~ is null.
-        target[keys[-1]] = None if text == "null" else text
-        return
-    try:
-        target[keys[-1]] = yaml.safe_load(text) if text else ""
-    except yaml.YAMLError:
-        target[keys[-1]] = text
 
 
 def validate_config(values: Mapping[str, Any]) -> PipelineConfig:
@@ -217,9 +211,38 @@ def validate_config(values: Mapping[str, Any]) -> PipelineConfig:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "config"
         if first["type"] == "extra_forbidden":
-            raise ConfigError(where, "no such field", remedy=nearest_name(*_siblings(first["loc"]))) from error
-        value = "missing" if first["type"] == "missing" else repr(first["input"]) if first["loc"] else "inconsistent"
-        raise ConfigError(where, value, limit=first["msg"], remedy="Change this field.") from error
+            raise ConfigError(where, "no such field", remedy=_field_meant(first["loc"])) from error
+        if first["type"] == "missing":
+            raise ConfigError(where, "missing", limit="a value", remedy=f"Add {where}.") from error
+        if not first["loc"]:
+            # A rule over several fields, which names them itself.
+            raise ConfigError("config", str(first["ctx"]["error"]), remedy="Change one of them.") from error
+        limit, remedy = _limit_and_remedy(first, where)
+        raise ConfigError(where, repr(first["input"]), limit=limit, remedy=remedy) from error
+
+
+def _limit_and_remedy(error: Any, where: str) -> tuple[str, str]:
+    """What pydantic asks of a value, in the words of a configuration, and what to do."""
+    kind, value = error["type"], error["input"]
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return "a section of fields", f"Write its fields as {where}.FIELD."
+    if kind in ("tuple_type", "list_type"):
+        return "a list", f"Write it in brackets: [{value}]."
+    if kind == "multiple_of":
+        multiple = error["ctx"]["multiple_of"]
+        return f"a multiple of {multiple}", f"Take {max(1, round(value / multiple)) * multiple}."
+    return error["msg"].removeprefix("Input should be ").removeprefix("Value error, "), "Change this field."
+
+
+def _field_meant(location: tuple[int | str, ...]) -> str:
+    """A sentence that names the field meant by a misspelt one: of its own section, or of the same name in another."""
+    wrong, known = _siblings(location)
+    remedy = nearest_name(wrong, known)
+    if remedy.startswith("Did"):
+        return remedy
+    sections = {name: info.annotation for name, info in PipelineConfig.model_fields.items()}
+    homes = [name for name, section in sections.items() if wrong in getattr(section, "model_fields", {})]
+    return f"Did you mean {homes[0]}.{wrong}?" if homes else remedy
 
 
 def _siblings(location: tuple[int | str, ...]) -> tuple[str, list[str]]:

@@ -32,7 +32,7 @@ from steps.contract import (
 )
 from steps.contract.model_folder import read_model_settings
 from steps.schemas.fertility import FertilityCandidate, FertilityChange, FertilityReport, TextFertility
-from steps.text.bbpe import VOCABULARY_MULTIPLE, load_fast_tokenizer, shrink, train_bbpe
+from steps.text.bbpe import load_fast_tokenizer, shrink, train_bbpe
 from steps.text.chat_template import BOS_TOKEN, CHAT_TEMPLATE, EOS_TOKEN, PAD_TOKEN
 from steps.text.corpus import hash_share, iterate_split, read_split, read_summary, text_sha256
 from steps.text.fertility import measure_fertility
@@ -46,7 +46,6 @@ MEASURED_SPLITS = {"heldout": "validation", "extra": "extra_heldout", "source": 
 
 def train_tokenizer(config: TrainTokenizerConfig, folders: StepFolders) -> dict[str, float | int | str]:
     """Trains, measures, chooses and writes; returns the fertility of base and choice."""
-    check_sizes(config.vocabulary_sizes)
     corpus = folders["corpus"]
     present = read_summary(corpus).splits
     texts = {name: read_split(corpus, split) for name, split in MEASURED_SPLITS.items() if split in present}
@@ -76,15 +75,6 @@ def train_tokenizer(config: TrainTokenizerConfig, folders: StepFolders) -> dict[
         "vocabulary_size": by_name[chosen].vocab_size,
         "chosen": chosen,
     }
-
-
-def check_sizes(sizes: tuple[int, ...]) -> None:
-    """Raises ConfigError for a size that is no multiple of 64."""
-    for size in sizes:
-        if size % VOCABULARY_MULTIPLE:
-            nearest = round(size / VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
-            limit = f"a multiple of {VOCABULARY_MULTIPLE}"
-            raise ConfigError("train_tokenizer.vocabulary_sizes", size, limit=limit, remedy=f"Take {nearest}.")
 
 
 def train_candidates(config: TrainTokenizerConfig, corpus: Path) -> tuple[dict[str, Tokenizer], float]:

@@ -20,9 +20,11 @@ import steps
 from pipeline.code_archive import code_archive
 from pipeline.config import PipelineConfig, config_digest
 from pipeline.execution_record import RunResult
+from pipeline.local.check_inputs import check_inputs
 from pipeline.local.executor import JOB_ENVIRONMENT, run_definition
 from pipeline.local.inputs import local_handler
 from pipeline.local.jobs import LocalImage
+from pipeline.local.uri_folders import UriFolders
 from pipeline.progress import Progress, progress_for
 from pipeline.references import parameter_values
 from pipeline.registry import LocalRegistry
@@ -75,10 +77,14 @@ def run_locally(
     given = split_parameters(parameters)
     check_writable("registry", registry_folder)
     check_writable("run folder", run_folder)
+    # What costs little comes first: compiling takes seconds, and the sample may have to be made for a minute.
+    inputs = configured_uris(config, given)
+    check_inputs(config, paths_of(inputs | given, run_folder), JOB_ENVIRONMENT | package_path())
     definition = compiled_definition(config, run_folder)
-    # What costs nothing comes first: the sample may have to be made for a minute.
     parameter_values(definition["Parameters"], given)
-    inputs = input_uris(config, given, progress)
+    from_sample = sample_uris(inputs | given, progress)
+    check_inputs(config, paths_of(from_sample, run_folder), JOB_ENVIRONMENT | package_path())
+    inputs |= from_sample
     uris = {f"s3://{config.aws.bucket}/{config.aws.prefix}/code": run_folder / "code"}
     for step in STEP_MODULES:
         code_archive(step).write(run_folder / "code")
@@ -116,34 +122,41 @@ def split_parameters(parameters: Iterable[str]) -> dict[str, str]:
     return values
 
 
-def input_uris(config: PipelineConfig, given: Mapping[str, str], progress: Progress) -> dict[str, str]:
-    """The URI parameter of each input: the configured path, or the sample where none is configured.
+def configured_uris(config: PipelineConfig, given: Mapping[str, str]) -> dict[str, str]:
+    """The URI parameter of each input that the configuration names a path for, those given aside.
 
     Raises StepError for a path that does not exist, ConfigError for an s3:// URI.
     """
     uris: dict[str, str] = {}
-    from_sample = []
-    for name, (parameter, sample_name) in INPUTS.items():
+    for name, (parameter, _) in INPUTS.items():
         configured = getattr(config.data, name)
-        if parameter in given:
+        if parameter in given or configured is None:
             continue
-        if configured is not None:
-            if configured.startswith("s3://"):
-                remedy = "A local run reads local files: name a file or folder of this machine."
-                raise ConfigError(f"data.{name}", configured, remedy=remedy)
-            path = Path(configured).expanduser()
-            if not path.exists():
-                raise StepError(f"data.{name}", f"{path} does not exist", remedy="Name an existing file or folder.")
-            uris[parameter] = path.resolve().as_uri()
-        elif sample_name is not None:
-            from_sample.append(name)
-    if from_sample:
-        sample = sample_folder(progress)
-        progress.line(f"No data.{', data.'.join(from_sample)} given: using the sample in {sample}")
-        for name in from_sample:
-            parameter, sample_name = INPUTS[name]
-            uris[parameter] = (sample / str(sample_name)).as_uri()
+        if configured.startswith("s3://"):
+            remedy = "A local run reads local files: name a file or folder of this machine."
+            raise ConfigError(f"data.{name}", configured, remedy=remedy)
+        path = Path(configured).expanduser()
+        if not path.exists():
+            raise StepError(f"data.{name}", f"{path} does not exist", remedy="Name an existing file or folder.")
+        uris[parameter] = path.resolve().as_uri()
     return uris
+
+
+def sample_uris(known: Mapping[str, str], progress: Progress) -> dict[str, str]:
+    """The URI parameter of each input that is not known and that the sample stands in for."""
+    missing = {name: kind for name, kind in INPUTS.items() if kind[1] is not None and kind[0] not in known}
+    if not missing:
+        return {}
+    sample = sample_folder(progress)
+    progress.line(f"No data.{', data.'.join(missing)} given: using the sample in {sample}")
+    return {parameter: (sample / str(sample_name)).as_uri() for parameter, sample_name in missing.values()}
+
+
+def paths_of(uris: Mapping[str, str], run_folder: Path) -> dict[str, Path]:
+    """Where the inputs among URI parameters lie on this machine, those that are there."""
+    folders = UriFolders(run_folder, {})
+    named = {name: folders.find(uris[parameter]) for name, (parameter, _) in INPUTS.items() if parameter in uris}
+    return {name: path for name, path in named.items() if path.exists()}
 
 
 def sample_folder(progress: Progress, folder: Path | None = None) -> Path:

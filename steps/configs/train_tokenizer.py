@@ -12,8 +12,8 @@ from steps.contract import StepConfig
 class TrainTokenizerConfig(StepConfig):
     """Which tokenizers are trained, and how one of them is chosen."""
 
-    # 256 bytes and 256 special tokens come before the first merge.
-    vocabulary_sizes: tuple[Annotated[int, Field(ge=576)], ...] = Field(
+    # 256 bytes and 256 special tokens come before the first merge; 64 is VOCABULARY_MULTIPLE of steps/text/bbpe.py.
+    vocabulary_sizes: tuple[Annotated[int, Field(ge=576, multiple_of=64)], ...] = Field(
         (4_096,), min_length=1, description="sizes of the BBPE candidates, special tokens included; multiples of 64"
     )
     min_frequency: int = Field(2, ge=1, description="times a pair must occur in the training text to be merged")

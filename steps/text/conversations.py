@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from steps.contract import StepError
-from steps.text.reading import READ_ERRORS, is_valid_unicode, open_bytes, text_files
+from steps.text.opening import read_lines
+from steps.text.reading import READ_ERRORS, is_valid_unicode, text_files
 
 Message = dict[str, str]
 ROLES = ("system", "user", "assistant")
@@ -74,9 +75,12 @@ def read_conversations(path: Path) -> Conversations:
     found = Conversations("", [])
     for file in text_files(path, (".jsonl",)):
         form = None
+        name = file.name if file == path else file.relative_to(path).as_posix()
         try:
-            for number, line in _lines(file):
-                where = f"{file.name} line {number}"
+            for number, line in read_lines(file):
+                if not line.strip():
+                    continue
+                where = f"{name} line {number}"
                 try:
                     value = _read_object(line)
                     form = form or form_of(value)
@@ -88,7 +92,7 @@ def read_conversations(path: Path) -> Conversations:
                     found.places.append(where)
         except READ_ERRORS as error:
             fault_text = f"cannot be read ({type(error).__name__}: {error})"
-            raise StepError(file.name, fault_text, remedy="Give a whole, undamaged file.") from error
+            raise StepError(str(file), fault_text, remedy="Give a whole, undamaged file.") from error
         if form is not None and form not in forms:
             forms.append(form)
     if not found.lines:
@@ -136,14 +140,6 @@ def form_of(value: dict[str, Any]) -> str | None:
     if MESSAGES_FORM in value:
         return MESSAGES_FORM
     return next((form for form, names in PAIR_FORMS.items() if all(name in value for name in names)), None)
-
-
-def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of each line that is not empty."""
-    with open_bytes(file) as stream:
-        for number, line in enumerate(stream, 1):
-            if (content := line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).strip():
-                yield number, content
 
 
 def _read_object(line: bytes) -> dict[str, Any]:

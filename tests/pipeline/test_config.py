@@ -52,7 +52,7 @@ def test_overrides_are_yaml_and_texts_stay_texts() -> None:
     [
         ("fine_tune.epoch=3", "fine_tune.epoch: no such field. Did you mean epochs?"),
         ("fine_tun.epochs=3", "fine_tun: no such field. Did you mean fine_tune?"),
-        ("fine_tune.epochs=-1", "fine_tune.epochs: -1; limit Input should be greater than 0"),
+        ("fine_tune.epochs=-1", "fine_tune.epochs: -1; limit greater than 0. Change this field."),
         ("fine_tune.epochs", "--set: fine_tune.epochs; limit section.field=value"),
         ("fine_tune.epochs.x=1", "epochs is a field, no section"),
         ("tokenize_corpus.block_tokens=100", "no multiple of block_tokens 100"),
@@ -61,6 +61,16 @@ def test_overrides_are_yaml_and_texts_stay_texts() -> None:
         ("aws.region=mars", "aws.region: 'mars'"),
         ("data.corpus=", "data.corpus: ''; limit String should have at least 1 character"),
         ("train_tokenizer.vocabulary_sizes=[64]", "train_tokenizer.vocabulary_sizes.0: 64"),
+        ("train_tokenizer.vocabulary_sizes=[1000]", "vocabulary_sizes.0: 1000; limit a multiple of 64. Take 1024."),
+        (
+            "train_tokenizer.vocabulary_sizes=1024",
+            ": 1024; limit a list. Write it in brackets: [1024].",
+        ),
+        ("train_tokenizer.vocabulary_sizes=640,1024", "limit a list. Write it in brackets: [640,1024]."),
+        ("fine_tune=3", "fine_tune: 3; limit a section of fields. Write its fields as fine_tune.FIELD."),
+        ("epochs=2", "epochs: no such field. Did you mean fine_tune.epochs?"),
+        ("continued_pretraining.lora_rank=2", "no such field. Did you mean fine_tune.lora_rank?"),
+        ("=3", "--set: =3; limit section.field=value"),
         ("aws.image_uri=000000000000.dkr.ecr.us-west-2.amazonaws.com/x:latest", "aws.image_uri: "),
         ("compute.fine_tune.instance_count=2", "compute.fine_tune.instance_count: no such field"),
         ("compute.prepare_corpus.instance_count=2", "compute.prepare_corpus.instance_count: no such field"),
@@ -89,14 +99,33 @@ def test_only_steps_that_share_their_work_have_several_instances() -> None:
     assert (compute.tokenize_corpus.instance_count, compute.continued_pretraining.instance_count) == (3, 4)
 
 
+YAML_FAULTS = {
+    "a: [1": "no YAML .*in line 1",
+    "- a": "a list; limit a mapping of sections",
+    "": "empty; limit a mapping of sections",
+    "fine_tune:\n  epochs: 1\n  seed: 2\n  epochs: 3\n": "no YAML \\('epochs' stands twice, again in line 4\\)",
+}
+
+
+def test_personal_data_is_masked_in_corpus_and_conversations_alike() -> None:
+    assert not load_config().fine_tune.mask_personal_data
+    config = load_config(overrides=["data.mask_personal_data=true"])
+    assert config.fine_tune.mask_personal_data
+    assert config.prepare_corpus.mask_personal_data
+    config = load_config(overrides=["data.mask_personal_data=true", "fine_tune.mask_personal_data=false"])
+    assert config.prepare_corpus.mask_personal_data
+    assert not config.fine_tune.mask_personal_data
+
+
 def test_unknown_preset_and_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Did you mean laptop"):
         load_config("labtop")
     with pytest.raises(ConfigError, match="does not exist"):
         load_config(file=tmp_path / "none.yaml")
-    (tmp_path / "bad.yaml").write_text("a: [1")
-    with pytest.raises(ConfigError, match="no YAML"):
-        load_config(file=tmp_path / "bad.yaml")
+    for text, words in YAML_FAULTS.items():
+        (tmp_path / "bad.yaml").write_text(text)
+        with pytest.raises(ConfigError, match=rf"bad\.yaml: {words}"):
+            load_config(file=tmp_path / "bad.yaml")
 
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:

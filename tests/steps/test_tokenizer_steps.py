@@ -80,7 +80,7 @@ def test_a_wide_tolerance_takes_the_smaller_one(tmp_path: Path, corpus: Path, ba
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (["--vocabulary_sizes=[1000]"], "train_tokenizer.vocabulary_sizes: 1000; limit a multiple of 64. Take 1024."),
+        (["--vocabulary_sizes=[1000]"], "vocabulary_sizes.0: 1000 (Input should be a multiple of 64)"),
         (["--vocabulary_sizes=[64000]"], "tokens that the training text gives"),
         (["--vocabulary_sizes=[1024]", "--chosen=bbpe-7"], "train_tokenizer.chosen: bbpe-7; limit bbpe-1024"),
         (["--vocabulary_size=[64]"], "Did you mean vocabulary_sizes?"),

@@ -1,0 +1,60 @@
+"""The user's data looked at before a run: what a late step would refuse is refused now, in seconds.
+
+The base model is judged by its files. Conversations are read by a process of their own, as the code that reads them is
+the steps'. The corpus needs no check here: the first step reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipeline.config import PipelineConfig
+from steps.contract import EXIT_DONE, EXIT_USER_ERROR, ConfigError, StepError
+from steps.contract.model_folder import check_base_model, context_limit
+
+
+def check_inputs(config: PipelineConfig, paths: Mapping[str, Path], environment: Mapping[str, str]) -> None:
+    """Raises StepError or ConfigError for a base model or conversations that a later step would refuse.
+
+    paths: where base_model and conversations lie, those that are on this machine. environment: of a process that finds
+    the steps.
+    """
+    if (base_model := paths.get("base_model")) is not None:
+        try:
+            check_base_model(base_model)
+        except StepError as error:
+            value = f"{error.subject}: {error.value}"
+            raise StepError("data.base_model", value, limit=error.limit, remedy=error.remedy) from error
+        _check_lengths(config, context_limit(base_model))
+    if (conversations := paths.get("conversations")) is not None:
+        _check_conversations(conversations, config.fine_tune.max_dropped_share, environment)
+
+
+def _check_lengths(config: PipelineConfig, limit: int | None) -> None:
+    """Blocks and conversations must fit into the positions that the base model has."""
+    lengths = {
+        "tokenize_corpus.block_tokens": config.tokenize_corpus.block_tokens,
+        "fine_tune.max_tokens": config.fine_tune.max_tokens,
+    }
+    for name, length in lengths.items():
+        if limit is not None and length > limit:
+            limit_text = f"{limit}, the base model's max_position_embeddings"
+            raise ConfigError(name, length, limit=limit_text, remedy="Lower it.")
+
+
+def _check_conversations(path: Path, max_dropped_share: float, environment: Mapping[str, str]) -> None:
+    # -P: a package named steps in the current folder is none of ours.
+    command = [sys.executable, "-P", "-m", "steps.check_conversations", str(path.resolve())]
+    command.append(f"--max_dropped_share={max_dropped_share}")
+    checked = subprocess.run(command, capture_output=True, text=True, env=dict(environment))
+    if checked.returncode == EXIT_USER_ERROR:
+        error = json.loads(checked.stdout)
+        subject = str(error["subject"])
+        value = error["value"] if subject == "conversations" else f"{subject}: {error['value']}"
+        raise StepError("data.conversations", value, limit=error["limit"], remedy=error["remedy"])
+    if checked.returncode != EXIT_DONE:
+        raise RuntimeError(f"steps.check_conversations ended with {checked.returncode}: {checked.stderr}")
