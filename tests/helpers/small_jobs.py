@@ -39,7 +39,7 @@ from pipeline.registry import LocalRegistry
 definition, folder, functions, options = json.loads(sys.stdin.read())
 functions = {name: lambda event, context, code=code: exec(code) or {} for name, code in functions.items()}
 result = run_definition(definition, run_folder=Path(folder, "run"), registry=LocalRegistry(Path(folder, "registry")),
-                        default_image=LocalImage([sys.executable, folder + "/worker.py"]), functions=functions,
+                        default_image=LocalImage([sys.executable, "-S", folder + "/worker.py"]), functions=functions,
                         **options)
 sys.exit(result.exit_code)
 """
@@ -100,7 +100,7 @@ class SmallRuns:
     def run(self, *steps: dict[str, Any], **options: Any) -> RunResult:
         progress = Quiet()
         self.lines = progress.lines
-        image = LocalImage([sys.executable, str(self.folder / "worker.py")])
+        image = LocalImage([sys.executable, "-S", str(self.folder / "worker.py")])
         given = {"default_image": image, "progress": progress, **options}
         registry = LocalRegistry(self.folder / "registry")
         return run_definition({"Steps": list(steps)}, run_folder=self.run_folder, registry=registry, **given)
