@@ -17,6 +17,7 @@ COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "LessThan": ("<", operator.lt),
     "LessThanOrEqualTo": ("<=", operator.le),
 }
+ORDERED_CLASSES = ("number", "str")
 CONDITION_TYPES = (*COMPARISONS, "In", "Not", "Or")
 
 
@@ -65,13 +66,17 @@ def evaluate(condition: dict[str, Any], scope: Scope) -> ConditionResult:
         return ConditionResult("", "or", None, None, any(part.holds for part in parts), parts=parts)
     if kind == "In":
         value, limits = scope.resolve(condition["QueryValue"]), scope.resolve(condition["Values"])
-        return ConditionResult(describe(condition["QueryValue"]), "in", value, limits, value in limits)
+        holds = any(value_class(value) == value_class(limit) and value == limit for limit in limits)
+        return ConditionResult(describe(condition["QueryValue"]), "in", value, limits, holds)
     symbol, compare = COMPARISONS[kind]
     name = describe(condition["LeftValue"])
     value, limit = scope.resolve(condition["LeftValue"]), scope.resolve(condition["RightValue"])
-    if _class_of(value) != _class_of(limit):
+    if value_class(value) != value_class(limit):
         shown = f"{as_text(value)} {symbol} {as_text(limit)}"
         raise StepError(name, shown, limit="two values of one type", remedy="Correct the condition.")
+    if kind != "Equals" and value_class(value) not in ORDERED_CLASSES:
+        shown = f"{as_text(value)} {symbol} {as_text(limit)}"
+        raise StepError(name, shown, limit="numbers or texts", remedy="Correct the condition.")
     limit_name = describe(condition["RightValue"]) if reference_kind(condition["RightValue"]) else ""
     return ConditionResult(name, symbol, value, limit, compare(value, limit), limit_name=limit_name)
 
@@ -89,7 +94,17 @@ def describe(value: Any) -> str:
     return as_text(value)
 
 
-def _class_of(value: Any) -> str:
+def walk_conditions(conditions: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Every condition, those inside Not and Or included."""
+    for condition in conditions:
+        yield condition
+        yield from walk_conditions(condition.get("Conditions", []))
+        if "Condition" in condition:
+            yield from walk_conditions([condition["Condition"]])
+
+
+def value_class(value: Any) -> str:
+    """What kind of value this is: `number`, or the name of its Python type. Only values of one kind are compared."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return type(value).__name__
     return "number"

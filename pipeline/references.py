@@ -12,6 +12,7 @@ A definition holds literal values and references to values that are known only w
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -41,6 +42,10 @@ class Scope:
     steps: dict[str, Any] = field(default_factory=dict)
     property_files: dict[tuple[str, str], Path] = field(default_factory=dict)
     find_file: Callable[[str], Path] = Path
+
+    def inside(self, **variables: str) -> Scope:
+        """The same scope with further execution variables, such as the name of a step's job."""
+        return dataclasses.replace(self, execution={**self.execution, **variables})
 
     def resolve(self, value: Any) -> Any:
         """The value with every reference in it replaced. Raises StepError for one that leads nowhere."""
@@ -81,7 +86,7 @@ class Scope:
             file = self.find_file(self.resolve(arguments["S3Uri"]))
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise StepError(str(file), "not written by its step", remedy="Look at that step's log.") from error
         except ValueError as error:
             raise StepError(str(file), f"no JSON ({error})", remedy="Look at the log of its step.") from error
@@ -105,10 +110,11 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def look_up(content: Any, path: str, subject: str) -> Any:
+def look_up(content: Any, path: str, subject: str, ends_at: Callable[[Any], bool] = lambda value: False) -> Any:
     """The value at a path such as `a.b[0]`, `$.a['b']` or `Outputs['x'].S3Output`.
 
     A name in brackets on a list takes the element whose member ending in `Name` has that value, as the service does.
+    ends_at: true for a value that nothing is looked for in; the rest of the path must be well-formed all the same.
     Raises StepError that names the subject and the part not found.
     """
     position, current = (1 if path.startswith("$") else 0), content
@@ -117,6 +123,8 @@ def look_up(content: Any, path: str, subject: str) -> Any:
         if part is None:
             raise StepError(subject, f"path {path!r} not understood", remedy="Write it as a.b[0].")
         position = part.end()
+        if ends_at(current):
+            continue
         index, name = part[1], next((text for text in (part[2], part[3], part[4]) if text is not None), "")
         try:
             if index is not None:

@@ -1,4 +1,4 @@
-"""The steps of a compiled definition as a graph: who waits for whom, and what this machine cannot run."""
+"""The steps of a compiled definition as a graph: who waits for whom."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.conditions import CONDITION_TYPES
 from pipeline.references import referenced_steps
 from steps.contract import ConfigError, nearest_name
 
@@ -35,15 +34,17 @@ class Node:
 def build_graph(definition: Mapping[str, Any]) -> dict[str, Node]:
     """The steps by name, each after all that it needs.
 
-    Raises ConfigError for a step type or feature that the local executor does not run, an unknown step in a
-    reference or DependsOn, a name used twice, or a circle.
+    Raises ConfigError for a step type that the local executor does not run, an unknown step in a reference or
+    DependsOn, a name used twice, or a circle. What else of a step does not run here: pipeline/step_support.py.
     """
     nodes: dict[str, Node] = {}
+    if not isinstance(definition.get("Steps"), list):
+        raise ConfigError("definition", "no list Steps", remedy="Give the JSON that Pipeline.definition() returns.")
     for step, branch in _walk(definition["Steps"], None):
         name = step["Name"]
         if name in nodes:
             raise ConfigError(name, "two steps of this name", remedy="Rename one of them.")
-        check_supported(step)
+        check_type(step)
         arguments = step.get("Arguments", {})
         own = arguments.get("Conditions", []) if step["Type"] == "Condition" else arguments
         needs = referenced_steps(own) | _depends_on(step) | ({branch[0]} if branch else set())
@@ -66,11 +67,15 @@ def _walk(
 
 
 def _depends_on(step: Mapping[str, Any]) -> set[str]:
+    names = set()
     for entry in step.get("DependsOn", []):
-        if not isinstance(entry, str):
-            remedy = "Depend on the step's success."
-            raise ConfigError(step["Name"], f"DependsOn {entry}", limit="names of steps", remedy=remedy)
-    return set(step.get("DependsOn", []))
+        # A dependency with a trigger: {"Step": name, "Trigger": "Failed"}.
+        name, trigger = (entry, "Completed") if isinstance(entry, str) else (entry["Step"], entry["Trigger"])
+        if trigger != "Completed":
+            value = f"runs when {name} is {trigger}"
+            raise ConfigError(f"{step['Name']}, DependsOn", value, limit="Completed", remedy="Depend on its success.")
+        names.add(name)
+    return names
 
 
 def _in_order(nodes: Mapping[str, Node]) -> dict[str, Node]:
@@ -84,38 +89,9 @@ def _in_order(nodes: Mapping[str, Node]) -> dict[str, Node]:
     return ordered
 
 
-def check_supported(step: Mapping[str, Any]) -> None:
-    """Raises ConfigError that names the step where the local executor cannot run it."""
-    name, kind, arguments = step["Name"], step["Type"], step.get("Arguments", {})
-    if kind not in SUPPORTED_TYPES:
+def check_type(step: Mapping[str, Any]) -> None:
+    """Raises ConfigError that names the step where the local executor knows no step of its type."""
+    if step["Type"] not in SUPPORTED_TYPES:
         limit = f"one of {', '.join(SUPPORTED_TYPES)}"
-        raise ConfigError(name, f"a step of type {kind}", limit=limit, remedy="Run this definition on SageMaker.")
-    if kind == "Training":
-        compression = arguments.get("OutputDataConfig", {}).get("CompressionType", "GZIP")
-        if compression != "NONE":
-            remedy = "Set the output's compression type to NONE."
-            raise ConfigError(name, f"OutputDataConfig.CompressionType {compression}", limit="NONE", remedy=remedy)
-    for label, source in _input_sources(kind, arguments):
-        if not isinstance(source, dict) or source.get("S3DataType", "S3Prefix") != "S3Prefix":
-            raise ConfigError(f"{name}, input {label}", "not read from an S3 prefix", remedy="Give it as S3Prefix.")
-    for condition in _conditions(arguments.get("Conditions", []) if kind == "Condition" else []):
-        if condition["Type"] not in CONDITION_TYPES:
-            remedy = nearest_name(condition["Type"], CONDITION_TYPES)
-            raise ConfigError(name, f"condition {condition['Type']}", remedy=remedy)
-
-
-def _input_sources(kind: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    if kind == "Processing":
-        for entry in arguments.get("ProcessingInputs", []):
-            yield entry["InputName"], entry.get("S3Input")
-    if kind == "Training":
-        for channel in arguments.get("InputDataConfig", []):
-            yield channel["ChannelName"], channel.get("DataSource", {}).get("S3DataSource")
-
-
-def _conditions(conditions: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for condition in conditions:
-        yield condition
-        yield from _conditions(condition.get("Conditions", []))
-        if "Condition" in condition:
-            yield from _conditions([condition["Condition"]])
+        value = f"a step of type {step['Type']}"
+        raise ConfigError(step["Name"], value, limit=limit, remedy="Run this definition on SageMaker.")

@@ -10,11 +10,12 @@ from typing import Any
 
 from pipeline.execution_record import RunResult
 from pipeline.local.cache import content_digest
-from pipeline.local.jobs import LocalImage
+from pipeline.local.images import LocalImage
 from pipeline.local.uri_folders import UriFolders
 from pipeline.progress import Progress
 from pipeline.references import Scope
 from pipeline.registry import LocalRegistry
+from steps.contract import ConfigError, nearest_name
 
 
 class StepFailedError(Exception):
@@ -74,6 +75,13 @@ class Execution:
     def image(self, uri: str) -> LocalImage | None:
         """The local command for an image."""
         return self.images.get(uri, self.default_image)
+
+    def required_image(self, step: str, uri: str) -> LocalImage:
+        """The local command for a step's image. Raises ConfigError that names the step where there is none."""
+        image = self.image(uri)
+        if image is None:
+            raise ConfigError(step, f"image {uri} has no local command", remedy=nearest_name(uri, self.images))
+        return image
 
     def function(self, arn: str) -> LocalFunction | None:
         """The local function for a Lambda ARN, found by the ARN or by the function's name."""

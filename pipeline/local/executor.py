@@ -28,15 +28,17 @@ from typing import Any
 from pipeline import execution_record as states
 from pipeline.execution_record import RunResult, StepRecord
 from pipeline.local.execution import Execution, LocalFunction, StepFailedError, StepStoppedError
-from pipeline.local.jobs import LocalImage
+from pipeline.local.images import LocalImage, check_command
 from pipeline.local.run_lock import RunLock
 from pipeline.local.step_runners import run_step
 from pipeline.local.step_watch import StepWatch
 from pipeline.local.uri_folders import UriFolders
 from pipeline.progress import Progress, progress_for
-from pipeline.references import Scope, parameter_values
+from pipeline.reference_checks import check_references
+from pipeline.references import Scope, parameter_values, referenced_steps
 from pipeline.registry import LocalRegistry
 from pipeline.step_graph import Node, build_graph
+from pipeline.step_support import check_steps
 from pipeline.time_left import earlier_seconds
 from steps.contract import (
     EXIT_BUG,
@@ -92,8 +94,10 @@ def run_definition(
     parameters: texts by name.  max_parallel: steps at a time.  force: run all, whatever is cached.
     Raises ConfigError before anything runs: a wrong parameter, a step that cannot run here, a folder in use.
     """
-    graph = build_graph(definition)
-    values = parameter_values(definition.get("Parameters", []), parameters or {})
+    graph, declared = build_graph(definition), definition.get("Parameters", [])
+    check_steps(graph)
+    check_references(graph, {parameter["Name"]: parameter["Type"] for parameter in declared})
+    values = parameter_values(declared, parameters or {})
     run_folder = run_folder.resolve()
     progress = progress if progress is not None else progress_for()
     execution_id = uuid.uuid4().hex[:EXECUTION_ID_CHARACTERS]
@@ -131,10 +135,12 @@ def check_everything_is_here(graph: Mapping[str, Node], execution: Execution) ->
     for node in graph.values():
         if node.type in IMAGE_PLACES:
             application, name = IMAGE_PLACES[node.type]
-            image = execution.scope.resolve(node.arguments[application][name])
-            if execution.image(image) is None:
-                remedy = nearest_name(image, execution.images)
-                raise ConfigError(node.name, f"image {image} has no local command", remedy=remedy)
+            container = node.arguments[application]
+            # An image that an earlier step tells is looked for when that step is done.
+            if not referenced_steps(container[name]):
+                uri = execution.scope.resolve(container[name])
+                image = execution.required_image(node.name, uri)
+                check_command(node.name, uri, container.get("ContainerEntrypoint", []), image)
         if node.type == "Lambda" and execution.function(arn := node.definition["FunctionArn"]) is None:
             raise ConfigError(node.name, f"{arn} has no local function", remedy=nearest_name(arn, execution.functions))
 

@@ -11,17 +11,28 @@ OPT_ML = "/opt/ml"
 
 @dataclass(frozen=True)
 class JobInput:
+    """is_manifest: the URI is that of a list of the files.  channel: what a training job is told of it."""
+
     name: str
     uri: str
     local_path: str
     sharded: bool = False
+    is_manifest: bool = False
+    channel: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class JobOutput:
+    """archive: the name of the .tar.gz that the folder leaves as, empty where it leaves as it is.
+
+    uri: that of the archive where there is one, else of the folder.  is_optional: nothing is kept of an empty folder.
+    """
+
     name: str
     uri: str
     local_path: str
+    archive: str = ""
+    is_optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,7 @@ class JobSpec:
     instance_type: str
     instance_count: int
     request: Mapping[str, Any] = field(repr=False)
+    entrypoint: list[str] = field(default_factory=list)
 
 
 def job_spec(step: str, kind: str, request: Mapping[str, Any], job_name: str) -> JobSpec:
@@ -57,13 +69,15 @@ def _processing_spec(step: str, request: Mapping[str, Any], job_name: str) -> Jo
         source = entry["S3Input"]
         local_path = source.get("LocalPath", f"{OPT_ML}/processing/input/{entry['InputName']}")
         sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
-        inputs.append(JobInput(entry["InputName"], source["S3Uri"], local_path, sharded))
+        is_manifest = source.get("S3DataType") == "ManifestFile"
+        inputs.append(JobInput(entry["InputName"], source["S3Uri"], local_path, sharded, is_manifest))
     outputs = [
         JobOutput(entry["OutputName"], entry["S3Output"]["S3Uri"], entry["S3Output"]["LocalPath"])
         for entry in request.get("ProcessingOutputConfig", {}).get("Outputs", [])
     ]
     return JobSpec(
         step=step, kind="Processing", job_name=job_name, image=application["ImageUri"],
+        entrypoint=[str(word) for word in application.get("ContainerEntrypoint", [])],
         arguments=[str(word) for word in application.get("ContainerArguments", [])],
         hyperparameters={}, environment=_texts(request.get("Environment", {})), inputs=inputs, outputs=outputs,
         synced=[], instance_type=cluster.get("InstanceType", ""), instance_count=int(cluster["InstanceCount"]),
@@ -78,8 +92,14 @@ def _training_spec(step: str, request: Mapping[str, Any], job_name: str) -> JobS
         source = channel["DataSource"]["S3DataSource"]
         sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
         local_path = f"{OPT_ML}/input/data/{channel['ChannelName']}"
-        inputs.append(JobInput(channel["ChannelName"], source["S3Uri"], local_path, sharded))
-    uri = f"{request['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{job_name}/output"
+        is_manifest = source.get("S3DataType") == "ManifestFile"
+        told = {
+            "TrainingInputMode": channel.get("InputMode", algorithm.get("TrainingInputMode", "File")),
+            "S3DistributionType": source.get("S3DataDistributionType", "FullyReplicated"),
+            "RecordWrapperType": "None", "ContentType": channel.get("ContentType", ""),
+        }  # fmt: skip
+        told = {name: value for name, value in told.items() if value}
+        inputs.append(JobInput(channel["ChannelName"], source["S3Uri"], local_path, sharded, is_manifest, told))
     synced = []
     if checkpoint := request.get("CheckpointConfig"):
         local_path = checkpoint.get("LocalPath", f"{OPT_ML}/checkpoints")
@@ -89,13 +109,32 @@ def _training_spec(step: str, request: Mapping[str, Any], job_name: str) -> JobS
         synced.append(JobOutput("tensorboard", tensorboard["S3OutputPath"], local_path))
     return JobSpec(
         step=step, kind="Training", job_name=job_name, image=algorithm["TrainingImage"],
+        entrypoint=[str(word) for word in algorithm.get("ContainerEntrypoint", [])],
         arguments=[str(word) for word in algorithm.get("ContainerArguments", [])],
         hyperparameters=_texts(request.get("HyperParameters", {})),
         environment=_texts(request.get("Environment", {})), inputs=inputs,
-        outputs=[JobOutput("model", f"{uri}/model", f"{OPT_ML}/model")],
+        outputs=_training_outputs(request["OutputDataConfig"], job_name),
         synced=synced, instance_type=resources.get("InstanceType", ""),
         instance_count=int(resources["InstanceCount"]), request=request,
     )  # fmt: skip
+
+
+def _training_outputs(config: Mapping[str, Any], job_name: str) -> list[JobOutput]:
+    """The model, and what a job may leave beside it in output/data; archives unless the definition says NONE."""
+    uri = f"{config['S3OutputPath'].rstrip('/')}/{job_name}/output"
+    model, data = f"{OPT_ML}/model", f"{OPT_ML}/output/data"
+    if config.get("CompressionType", "GZIP") == "NONE":
+        return [JobOutput("model", f"{uri}/model", model), JobOutput("data", f"{uri}/data", data, is_optional=True)]
+    return [
+        JobOutput("model", f"{uri}/model.tar.gz", model, "model.tar.gz"),
+        JobOutput("data", f"{uri}/output.tar.gz", data, "output.tar.gz", is_optional=True),
+    ]
+
+
+def model_uri(spec: JobSpec) -> str:
+    """ModelArtifacts.S3ModelArtifacts: the archive, or the folder with its final slash."""
+    (model,) = (output for output in spec.outputs if output.name == "model")
+    return model.uri if model.archive else f"{model.uri}/"
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:

@@ -21,6 +21,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pipeline import execution_record as states
@@ -28,18 +29,21 @@ from pipeline.execution_record import StepRecord
 from pipeline.local.cache import (
     KEY_CHARACTERS_IN_PATHS,
     OutputFolder,
-    command_members,
     duration_seconds,
     key_of,
     output_digest,
     reason_of_miss,
 )
 from pipeline.local.execution import Execution, StepFailedError, StepStoppedError
+from pipeline.local.images import LocalImage, image_members
+from pipeline.local.input_files import input_digest
 from pipeline.local.job_log import latest_metric, logged_warnings
-from pipeline.local.job_spec import JobSpec, job_spec
-from pipeline.local.jobs import Job, LocalImage
+from pipeline.local.job_spec import JobSpec, job_spec, model_uri
+from pipeline.local.jobs import Job
+from pipeline.local.log_metrics import final_metrics
 from pipeline.local.uri_folders import is_uri
 from pipeline.step_graph import Node
+from pipeline.step_properties import processing_properties, training_properties
 from steps.contract import EXIT_BUG, EXIT_TERMINATED, EXIT_USER_ERROR
 
 KILLED_CLASS = "SageMaker.JOB_INTERNAL_ERROR"
@@ -53,11 +57,10 @@ LONGEST_RETRY_WAIT_SECONDS = 5.0
 def run_job(node: Node, record: StepRecord, execution: Execution) -> None:
     """A Processing or Training step: from the cache where its content was worked on before, else as processes."""
     job_name = f"pipelines-{execution.result.execution_id}-{node.name}"
-    request, stable_request = execution.scope.resolve(node.arguments), execution.stable.resolve(node.arguments)
-    spec = job_spec(node.name, node.type, request, job_name)
-    image = execution.image(spec.image)
-    assert image is not None, "checked before the run"
-    stable_spec = job_spec(node.name, node.type, stable_request, job_name)
+    scope = execution.scope.inside(**{f"{node.type}JobName": job_name})
+    spec = job_spec(node.name, node.type, scope.resolve(node.arguments), job_name)
+    stable_spec = job_spec(node.name, node.type, execution.stable.resolve(node.arguments), f"{{{node.name} job}}")
+    image = execution.required_image(node.name, spec.image)
     members = key_members(spec, stable_spec, image, execution)
     output = OutputFolder(execution.run_folder, node.name, key_of(members))
     record.cache_key, record.key_members = output.key, members
@@ -77,16 +80,16 @@ def run_job(node: Node, record: StepRecord, execution: Execution) -> None:
         record.end(states.CACHED)
     record.metric, record.warnings = latest_metric(record.log), logged_warnings(record.log)
     for entry in spec.outputs:
+        if entry.name not in seal.outputs:
+            continue
         record.outputs[entry.name] = output.output(entry.name)
-        execution.uris.add(entry.uri, output.output(entry.name))
+        execution.uris.add(entry.uri, output.output(entry.name) / entry.archive)
         execution.note_digest(output.output(entry.name), output_digest(seal.outputs[entry.name]))
     for file in node.definition.get("PropertyFiles", []):
         path = output.output(file["OutputName"]) / file["FilePath"]
         for scope in (execution.scope, execution.stable):
             scope.property_files[node.name, file["PropertyFileName"]] = path
-    execution.finish(
-        node.name, job_properties(spec, request, job_name), job_properties(spec, stable_request, f"{{{node.name} job}}")
-    )
+    execution.finish(node.name, job_properties(spec, record.log), job_properties(stable_spec, record.log))
 
 
 def key_members(spec: JobSpec, stable: JobSpec, image: LocalImage, execution: Execution) -> dict[str, str]:
@@ -94,7 +97,7 @@ def key_members(spec: JobSpec, stable: JobSpec, image: LocalImage, execution: Ex
 
     A flag that is given again has the number of its word before its name, so that each of its values counts.
     """
-    members = {"image": f"{spec.image} {image.digest}".strip(), **command_members(list(image.command))}
+    members = image_members(spec, image)
     for index, (word, stable_word) in enumerate(zip(spec.arguments, stable.arguments, strict=True)):
         name, equals, value = word.partition("=")
         if word.startswith("--") and equals:
@@ -109,9 +112,12 @@ def key_members(spec: JobSpec, stable: JobSpec, image: LocalImage, execution: Ex
     for name, value in execution.environment.items():
         members.setdefault(f"environment {name}", value)
     for entry in spec.inputs:
-        members[f"input {entry.name}"] = execution.digest(execution.uris.find(entry.uri))
+        subject = f"{spec.step}, input {entry.name}"
+        members[f"input {entry.name}"] = input_digest(entry, execution.uris, execution.digest, subject)
     for output in spec.outputs:
-        members[f"output {output.name}"] = output.local_path
+        # An optional one stands beside another, which tells what becomes of both.
+        if not output.is_optional:
+            members[f"output {output.name}"] = f"{output.local_path} {output.archive}".strip()
     members["instances"] = str(spec.instance_count)
     return members
 
@@ -150,15 +156,12 @@ def _forget_checkpoints(spec: JobSpec, execution: Execution) -> None:
             os.rename(path, path.with_name(f"{path.name}.before-{execution.result.execution_id}"))
 
 
-def job_properties(spec: JobSpec, request: Mapping[str, Any], job_name: str) -> dict[str, Any]:
-    """What other steps may read of a finished job, by the names of the service's Describe calls."""
+def job_properties(spec: JobSpec, log: Path) -> dict[str, Any]:
+    """What other steps may read of a finished job."""
     if spec.kind == "Processing":
-        return {**request, "ProcessingJobName": job_name, "ProcessingJobStatus": "Completed"}
-    uri = f"{request['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{job_name}/output/model/"
-    return {
-        **request, "TrainingJobName": job_name, "TrainingJobStatus": "Completed",
-        "ModelArtifacts": {"S3ModelArtifacts": uri},
-    }  # fmt: skip
+        return processing_properties(spec.request, spec.job_name)
+    metrics = final_metrics(log, spec.request["AlgorithmSpecification"].get("MetricDefinitions", []))
+    return training_properties(spec.request, spec.job_name, model_uri(spec), metrics)
 
 
 def run_attempts(node: Node, record: StepRecord, job: Job, execution: Execution) -> None:

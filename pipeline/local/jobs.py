@@ -3,12 +3,13 @@
 A job's tree is RUN/jobs/<step>/<key>/, with log.txt and opt/ml in it (algo-1/opt/ml, algo-2/opt/ml ... for several
 instances), laid out with the files that the service writes: config/processingjobconfig.json and resourceconfig.json,
 or input/config/hyperparameters.json, inputdataconfig.json and resourceconfig.json. The process gets the tree's place
-in the variable OPT_ML; words of its arguments that begin with /opt/ml are rewritten.
+in the variable OPT_ML; where its command, its environment or its hyperparameters name /opt/ml, they name that place.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -17,13 +18,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from pipeline.local.archives import pack
 from pipeline.local.cache import all_files
-from pipeline.local.job_log import ATTEMPT_PREFIX, log_tail
+from pipeline.local.failure_lines import line_without_message, with_own_paths
+from pipeline.local.images import LocalImage, at_root, job_command
+from pipeline.local.input_files import input_files
+from pipeline.local.job_log import ATTEMPT_PREFIX
 from pipeline.local.job_spec import OPT_ML, JobInput, JobSpec
 from pipeline.local.processes import (
     POLL_SECONDS,
@@ -52,19 +56,8 @@ class TimeLimitError(Exception):
 
     def __init__(self, ran_seconds: float, limit_seconds: float) -> None:
         self.ran_seconds, self.limit_seconds = ran_seconds, limit_seconds
-        super().__init__(f"ran {ran_seconds:,.1f} s; limit {limit_seconds:,.0f} s")
-
-
-@dataclass(frozen=True)
-class LocalImage:
-    """What stands for an image on this machine.
-
-    command: takes the place of the image's entry point; the definition's arguments follow it.
-    digest: names the environment that the command runs in, for the cache key.
-    """
-
-    command: Sequence[str]
-    digest: str = ""
+        # Rounded up: it is above the limit, and reads so.
+        super().__init__(f"ran {math.ceil(ran_seconds * 10) / 10:,.1f} s; limit {limit_seconds:,.0f} s")
 
 
 class Job:
@@ -124,20 +117,15 @@ class Job:
         return job_processes(leaders, [str(self.root(host)) for host in self.hosts])
 
     def _link_input(self, host: str, entry: JobInput) -> None:
-        source, target = self._uris.find(entry.uri), self.place(host, entry.local_path)
-        if not source.exists():
-            subject = f"{self.spec.step}, input {entry.name}"
-            raise StepError(
-                subject, f"{entry.uri} ({source}) does not exist", remedy="Name an existing file or folder."
-            )
+        target = self.place(host, entry.local_path)
+        files = list(input_files(entry, self._uris, f"{self.spec.step}, input {entry.name}").items())
         # Folders are real and files are links: a step that walks through its inputs sees them as in a container, and
         # a file that it adds does not get into what it reads from.
-        names = [source.name] if source.is_file() else all_files(source)
         if entry.sharded:
-            names = names[self.hosts.index(host) :: len(self.hosts)]
+            files = files[self.hosts.index(host) :: len(self.hosts)]
         target.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            _link(target / name, source if source.is_file() else source / name)
+        for name, file in files:
+            _link(target / name, file)
 
     def _write_configuration(self, host: str) -> None:
         spec, root = self.spec, self.root(host)
@@ -152,10 +140,10 @@ class Job:
             "current_instance_type": spec.instance_type, "current_group_name": "homogeneousCluster",
             "instance_groups": [group], "network_interface_name": "lo0" if sys.platform == "darwin" else "lo",
         }  # fmt: skip
-        channel = {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated", "RecordWrapperType": "None"}
+        settings = {name: at_root(value, root) for name, value in spec.hyperparameters.items()}
         _write(root / "input/config/resourceconfig.json", resources)
-        _write(root / "input/config/hyperparameters.json", spec.hyperparameters)
-        _write(root / "input/config/inputdataconfig.json", {entry.name: channel for entry in spec.inputs})
+        _write(root / "input/config/hyperparameters.json", settings)
+        _write(root / "input/config/inputdataconfig.json", {entry.name: entry.channel for entry in spec.inputs})
 
     def run(
         self, stop: threading.Event, kill: threading.Event | None = None, limit_seconds: float | None = None
@@ -181,22 +169,22 @@ class Job:
                 self._end(processes, kill)
 
     def _start(self, host: str, port: int, log: TextIO) -> subprocess.Popen[bytes]:
-        root = str(self.root(host))
-        words = [root + word[len(OPT_ML) :] if word.startswith(OPT_ML) else word for word in self.spec.arguments]
+        root = self.root(host)
+        command = [at_root(word, root) for word in job_command(self.spec, self.image)]
         environment = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
         environment |= {"LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
-        environment |= {**self._environment, **self.spec.environment}
+        own = {name: at_root(value, root) for name, value in self.spec.environment.items()}
+        environment |= {**self._environment, **own}
         environment |= {
-            ROOT_VARIABLE: root, "LANGADAPT_PARENT_PROCESS": str(os.getpid()),
+            ROOT_VARIABLE: str(root), "LANGADAPT_PARENT_PROCESS": str(os.getpid()),
             "LANGADAPT_RENDEZVOUS_HOST": "127.0.0.1", "LANGADAPT_RENDEZVOUS_PORT": str(port),
         }  # fmt: skip
-        command = [*self.image.command, *words]
         try:
             return subprocess.Popen(
-                command, cwd=self.root(host), env=environment, stdin=subprocess.DEVNULL, stdout=log,
+                command, cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=log,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        except FileNotFoundError as error:
+        except (FileNotFoundError, PermissionError) as error:
             remedy = "Map the image to a command that exists."
             raise ConfigError(f"{self.spec.step}, command", command[0], remedy=remedy) from error
 
@@ -223,21 +211,43 @@ class Job:
         end_all(find, STOP_GRACE_SECONDS, hurry)
 
     def output_folders(self) -> dict[str, list[Path]]:
-        """The folders of each output, one an instance."""
-        return {
-            output.name: [self.place(host, output.local_path) for host in self.hosts] for output in self.spec.outputs
-        }
+        """The folders of each output, one an instance; an optional one that is empty is left out.
+
+        An output that leaves as an archive is packed, and has the folder with the archive in it.
+        """
+        outputs: dict[str, list[Path]] = {}
+        for output in self.spec.outputs:
+            folders = [self.place(host, output.local_path) for host in self.hosts]
+            if output.is_optional and not any(all_files(folder) for folder in folders):
+                continue
+            if output.archive:
+                packed = self.folder / "archives" / output.name
+                pack(folders, packed / output.archive, f"{self.spec.step}, output {output.name}")
+                folders = [packed]
+            outputs[output.name] = folders
+        return outputs
 
     def failure_line(self, code: int) -> str:
-        """Why the job failed, in one line: its own message, else the last line of its log."""
+        """Why the job failed, in one line with the user's own paths: its message, else the last line of its log."""
         name = "output/message" if self.spec.kind == "Processing" else "output/failure"
         for host in self.hosts:
             path = self.root(host) / name
             if path.is_file() and (text := " ".join(path.read_text(encoding="utf-8", errors="replace").split())):
-                return text
-        cause = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        lines = [line for line in log_tail(self.log) if line.strip() and not line.startswith(ATTEMPT_PREFIX)]
-        return f"{cause}: {lines[-1].strip()}" if lines else cause
+                return with_own_paths(text, self._own_paths())
+        return with_own_paths(line_without_message(code, self.log), self._own_paths())
+
+    def _own_paths(self) -> dict[Path, Path]:
+        """What the places of inputs and synced folders in this job's tree stand for."""
+        places: dict[Path, Path] = {}
+        for host in self.hosts:
+            folders = [(entry.uri, entry.local_path) for entry in self.spec.inputs]
+            folders += [(entry.uri, entry.local_path) for entry in self.spec.synced]
+            for uri, local_path in folders:
+                source, place = self._uris.find(uri), self.place(host, local_path)
+                places[place] = source
+                if source.is_file():
+                    places[place / source.name] = source
+        return places
 
 
 def _wait(

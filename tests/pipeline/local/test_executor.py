@@ -543,14 +543,14 @@ def test_a_number_that_is_not_there_is_named(bench):
     [
         ({"Name": "Serve", "Type": "Model", "Arguments": {}}, "Serve: a step of type Model; limit one of Processing"),
         ({"Name": "Train", "Type": "Training", "Arguments": {"OutputDataConfig": {"S3OutputPath": "s3://b/o"}}},
-         "Train: OutputDataConfig.CompressionType GZIP; limit NONE."),
+         "Train, AlgorithmSpecification.TrainingImage: is not given."),
         ({"Name": "Call", "Type": "Lambda", "Arguments": {}, "FunctionArn": "arn:f"},
          "Call: arn:f has no local function."),
         ({"Name": "Late", "Type": "Fail", "Arguments": {}, "DependsOn": ["Frist"]},
          "Late: needs step Frist. Did you mean First?"),
         ({"Name": "First", "Type": "Fail", "Arguments": {}}, "First: two steps of this name."),
     ],
-    ids=["model step", "compressed", "function", "unknown step", "same name"],
+    ids=["model step", "no image", "function", "unknown step", "same name"],
 )  # fmt: skip
 def test_what_cannot_run_is_refused_first(bench, step, message):
     definition = two_steps()

@@ -1,0 +1,57 @@
+"""The files of a job's input: all below a prefix, or those that a manifest lists.
+
+A manifest is a JSON list: the common beginning of the URIs, then the rest of each.
+
+    [{"prefix": "s3://bucket/texts/"}, "a.txt", "more/b.txt"]
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+from pipeline.local.cache import all_files
+from pipeline.local.job_spec import JobInput
+from pipeline.local.uri_folders import UriFolders
+from steps.contract import StepError, table_digest
+
+
+def input_files(entry: JobInput, uris: UriFolders, subject: str) -> dict[str, Path]:
+    """Each file by its path below the input's folder, sorted. Raises StepError for what is not there or no manifest."""
+    source = uris.find(entry.uri)
+    if not source.exists():
+        remedy = "Name an existing file or folder."
+        raise StepError(subject, f"{entry.uri} ({source}) does not exist", remedy=remedy)
+    if entry.is_manifest:
+        return _listed_files(source, uris, subject)
+    if source.is_file():
+        return {source.name: source}
+    return {name: source / name for name in all_files(source)}
+
+
+def input_digest(entry: JobInput, uris: UriFolders, digest: Callable[[Path], str], subject: str) -> str:
+    """The digest of an input's content. digest: that of one file or folder."""
+    if not entry.is_manifest:
+        return digest(uris.find(entry.uri))
+    return table_digest({name: digest(path) for name, path in input_files(entry, uris, subject).items()})
+
+
+def _listed_files(manifest: Path, uris: UriFolders, subject: str) -> dict[str, Path]:
+    remedy = 'Write it as [{"prefix": "s3://..."}, "file", ...].'
+    try:
+        head, *names = json.loads(manifest.read_text(encoding="utf-8"))
+        prefix = head["prefix"]
+    except IsADirectoryError as error:
+        raise StepError(subject, f"{manifest} is a folder", limit="a manifest file", remedy=remedy) from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise StepError(subject, f"{manifest} is no manifest", limit="a list of JSON", remedy=remedy) from error
+    files: dict[str, Path] = {}
+    for name in names:
+        if not isinstance(name, str) or name.startswith("/") or ".." in PurePosixPath(name).parts:
+            raise StepError(subject, f"{manifest} lists {name!r}", limit="a path below its prefix", remedy=remedy)
+        path = uris.find(prefix + name)
+        if not path.is_file():
+            raise StepError(subject, f"{manifest} lists {name}, which is not there", remedy="Correct the manifest.")
+        files[name] = path
+    return dict(sorted(files.items()))
