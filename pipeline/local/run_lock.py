@@ -13,7 +13,7 @@ from steps.contract.locks import FileLock, LockHeldError
 
 LOCK_NAME = ".lock"
 # Files that `write_atomically` and code archives write aside; the first number is the id of the process.
-_WRITTEN_ASIDE = re.compile(r"\..+\.(\d+)(?:\.\d+)?\.tmp")
+_WRITTEN_ASIDE = re.compile(r"\..+?\.(\d+)(?:\.\d+)?\.tmp")
 # Where they may lie: the run folder's own files. What jobs and steps write is cleared by them.
 _WRITTEN_IN = (".", "executions", "definitions", "code", "jobs/*/*")
 

@@ -9,6 +9,7 @@ import platform
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import TextIO
 
 from steps.contract.errors import ConfigError
 
@@ -40,21 +41,35 @@ class FileLock:
     def acquire(self) -> None:
         """Takes the lock or raises: LockHeldError, or ConfigError where the file system keeps no locks."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        deadline = time.monotonic() + NAME_SECONDS
+        while (stream := self._try()) is None:
+            # Without a name its holder has just got it, or is about to give it back.
+            if (name := self._name()) or time.monotonic() > deadline:
+                raise LockHeldError(self.path, name or "of unknown id")
+            time.sleep(0.02)
+        self._stream = stream
+        self.died_with_it = _read_name(stream)
+        self._write(f"{os.getpid()} {platform.node()}")
+
+    def _try(self) -> TextIO | None:
+        """The file with the lock on it, None where another process has that."""
         stream = self.path.open("a+")
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            with stream:
-                raise LockHeldError(self.path, _holder(stream)) from None
+            stream.close()
+            return None
         except OSError as error:
             stream.close()
             if error.errno not in NO_LOCKS:
                 raise
             value = f"its file system keeps no locks ({error.strerror})"
             raise ConfigError(str(self.path.parent), value, remedy="Choose a folder on a local disk.") from error
-        self._stream = stream
-        self.died_with_it = _read_name(stream)
-        self._write(f"{os.getpid()} {platform.node()}")
+        return stream
+
+    def _name(self) -> str:
+        with self.path.open() as stream:
+            return _read_name(stream)
 
     def release(self) -> None:
         self._write("")
@@ -75,14 +90,7 @@ class FileLock:
         self._stream.flush()
 
 
-def _holder(stream) -> str:
-    deadline = time.monotonic() + NAME_SECONDS
-    while not (name := _read_name(stream)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return name or "of unknown id"
-
-
-def _read_name(stream) -> str:
+def _read_name(stream: TextIO) -> str:
     stream.seek(0)
     process_id, _, machine = stream.read().strip().partition(" ")
     return f"{process_id} on {machine}" if machine and machine != platform.node() else process_id
