@@ -21,167 +21,257 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from steps.configs.prepare_corpus import PrepareCorpusConfig
-from steps.contract import Folder, StepError, StepFolders, report, run_step, write_json
-from steps.schemas.corpus import CorpusSummary, SourceSummary, SplitSummary
+from steps.contract import Folder, StepError, StepFolders, report, run_step, warn, write_json
+from steps.schemas.corpus import CorpusSummary, FaultSummary, FindingSummary, SourceSummary, SplitSummary
+from steps.text.appending import AppendedFile
 from steps.text.corpus import SUMMARY_NAME, SplitWriter, hash_share, text_sha256
-from steps.text.deduplication import NearDuplicateIndex
+from steps.text.corpus_checks import SAME_LANGUAGE_DISTANCE, Finding, InputChecks, language_distance
+from steps.text.deduplication import NearDuplicateIndex, shingles
+from steps.text.heldout import HeldoutCheck
 from steps.text.normalisation import cut, normalise, repair_homoglyphs
-from steps.text.reading import read_records
+from steps.text.personal_data import mask_personal_data
+from steps.text.reading import Record, read_records
 
 FOLDERS = [
     Folder("corpus", sealed=False),
     Folder("source_corpus", sealed=False, required=False),
     Folder("extra_heldout", sealed=False, required=False),
 ]
+# The extra held-out text goes first, so that it is the training text's copies that are dropped.
+ORDER = ("extra_heldout", "corpus", "source_corpus")
 SPOOL_BUCKETS = 256
+MAX_FAULTS_NAMED = 100
 
 
-@dataclass
-class Tally:
-    """Counts of what was read from one input, and of what was dropped and why."""
+class Input:
+    """One input: where it lies, what was read from it, what was dropped and why, what is odd about it."""
 
-    lines: int = 0
-    read: int = 0
-    kept: int = 0
-    homoglyphs: int = 0
-    cut: int = 0
-    unreadable: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
+    def __init__(self, name: str, path: Path, config: PrepareCorpusConfig) -> None:
+        self.name, self.path, self.config = name, path, config
+        self.lines = self.read = self.kept = self.homoglyphs = self.cut = self.unreadable = self.personal_documents = 0
+        self.dropped: Counter[str] = Counter()
+        self.personal: Counter[str] = Counter()
+        self.faults: dict[tuple[str, str], FaultSummary] = {}
+        self.checks = InputChecks(config.warned_document_share)
 
-    def summary(self) -> SourceSummary:
+    def note_fault(self, record: Record) -> None:
+        """A line that is no document."""
+        fault = str(record.fault)
+        self.unreadable += 1
+        self.dropped[f"unreadable line: {fault}"] += 1
+        key = (record.source, fault)
+        if key in self.faults:
+            self.faults[key].lines += 1
+        elif len(self.faults) < MAX_FAULTS_NAMED:
+            self.faults[key] = FaultSummary(file=record.source, fault=fault, lines=1, first_line=record.number)
+
+    def findings(self) -> Iterator[Finding]:
+        """What is odd about the input."""
+        yield from self.checks.findings(self.dropped, self.kept)
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.personal.items()))
+        text = f"hold personal data ({kinds}). Set data.mask_personal_data to true, or take them out."
+        is_warned = self.personal.total() > 0 and not self.config.mask_personal_data
+        yield Finding("personal-data", self.personal_documents, self.read, text, is_warned)
+
+    def summary(self, findings: list[Finding]) -> SourceSummary:
         """The counts in corpus.json."""
         return SourceSummary(
             read=self.read,
             dropped=dict(sorted(self.dropped.items())),
             homoglyphs_repaired=self.homoglyphs,
             documents_cut=self.cut,
+            faults=list(self.faults.values()),
+            personal_data=dict(sorted(self.personal.items())),
+            findings={
+                finding.name: FindingSummary(
+                    documents=finding.documents, examined=finding.examined, warned=finding.is_warned
+                )
+                for finding in findings
+                if finding.documents
+            },
         )
 
 
 def prepare_corpus(config: PrepareCorpusConfig, folders: StepFolders) -> dict[str, float | int]:
-    """Cleans, deduplicates and splits; returns the counts of the manifest."""
-    tallies = {folder.name: Tally() for folder in FOLDERS if folders.get(folder.name)}
+    """Cleans, deduplicates and splits; warns of what is odd; returns the counts of the manifest."""
+    inputs = {name: Input(name, path, config) for name in ORDER if (path := folders.get(name))}
     splits: dict[str, SplitSummary] = {}
     index = NearDuplicateIndex(config.near_duplicate_similarity, config.near_duplicate_shingle_words)
-    # The extra held-out text goes first, so that it is the training text's copies that are dropped.
-    if extra := folders.get("extra_heldout"):
-        tally = tallies["extra_heldout"]
-        documents = clean_documents(extra, config, folders.output, tally)
-        splits |= write_splits(documents, index, {"extra_heldout": 1.0}, config, folders.output, tally)
-    shares = {"test": config.test_share, "validation": config.validation_share, "train": 1.0}
-    corpus = tallies["corpus"]
-    documents = clean_documents(folders["corpus"], config, folders.output, corpus)
-    splits |= write_splits(documents, index, shares, config, folders.output, corpus)
-    if source := folders.get("source_corpus"):
-        source_index = NearDuplicateIndex(config.near_duplicate_similarity, config.near_duplicate_shingle_words)
-        tally = tallies["source_corpus"]
-        documents = clean_documents(source, config, folders.output, tally)
-        shares = {"source_test": config.test_share}
-        splits |= write_splits(documents, source_index, shares, config, folders.output, tally)
-    check_splits(splits, corpus.kept)
-    summary = CorpusSummary(splits=splits, sources={name: tally.summary() for name, tally in tallies.items()})
+    heldout = HeldoutCheck()
+    for name, text_input in inputs.items():
+        if name == "source_corpus":
+            # Another language: nothing of it is trained on, and it is compared with itself alone.
+            index = NearDuplicateIndex(config.near_duplicate_similarity, config.near_duplicate_shingle_words)
+            splits |= write_splits(
+                text_input, index, {"source_test": config.test_share}, folders.output, HeldoutCheck()
+            )
+            continue
+        shares = {"test": config.test_share, "validation": config.validation_share, "train": 1.0}
+        shares = {"extra_heldout": 1.0} if name == "extra_heldout" else shares
+        splits |= write_splits(text_input, index, shares, folders.output, heldout)
+    check_splits(splits, inputs)
+    sources = {name: inputs[name].summary(found) for name, found in tell_findings(inputs, heldout).items()}
+    summary = CorpusSummary(splits=splits, sources=dict(sorted(sources.items())))
     write_json(folders.output / SUMMARY_NAME, summary.model_dump(mode="json"))
+    corpus = inputs["corpus"]
+    personal = sum((text_input.personal for text_input in inputs.values()), Counter[str]())
     return {
         "documents": sum(splits[name].documents for name in ("train", "validation", "test")),
         "words": sum(splits[name].words for name in ("train", "validation", "test")),
         "bytes": sum(splits[name].bytes for name in ("train", "validation", "test")),
         "dropped": corpus.dropped.total(),
         "homoglyphs_repaired": corpus.homoglyphs,
+        "personal_data": personal.total(),
+        **{f"personal_data_{kind}": count for kind, count in sorted(personal.items())},
     }
 
 
-def clean_documents(source: Path, config: PrepareCorpusConfig, output: Path, tally: Tally) -> Iterator[tuple[str, str]]:
+def clean_documents(text_input: Input, output: Path) -> Iterator[tuple[str, str]]:
     """(digest, text) of the normalised documents in the order of their digests, copies included.
 
     Documents are spooled to disk by the first byte of their digest, so that memory holds one bucket of text at a time.
     """
     spool = output / ".spool"
     spool.mkdir()
-    streams = [(spool / f"{bucket:02x}").open("w", encoding="utf-8") for bucket in range(SPOOL_BUCKETS)]
-    for text in normalised_texts(source, config, tally):
+    buckets = [AppendedFile(spool / f"{bucket:02x}") for bucket in range(SPOOL_BUCKETS)]
+    for text in normalised_texts(text_input):
         digest = text_sha256(text)
-        streams[int(digest[:2], 16)].write(json.dumps([digest, text], ensure_ascii=False) + "\n")
-    for stream in streams:
-        stream.close()
+        buckets[int(digest[:2], 16)].write(json.dumps([digest, text], ensure_ascii=False) + "\n")
+    for file in buckets:
+        file.flush()
     for bucket in range(SPOOL_BUCKETS):
         with (spool / f"{bucket:02x}").open(encoding="utf-8") as stream:
             yield from sorted((digest, text) for digest, text in map(json.loads, stream))
     shutil.rmtree(spool)
 
 
-def normalised_texts(source: Path, config: PrepareCorpusConfig, tally: Tally) -> Iterator[str]:
+def normalised_texts(text_input: Input) -> Iterator[str]:
     """Every usable document of the input. Raises StepError where too many lines are none, naming the first."""
-    first_fault = ""
-    for record in read_records(source, config.text_field):
-        tally.lines += 1
+    config = text_input.config
+    first_fault: Record | None = None
+    for record in read_records(text_input.path, config.text_field):
+        text_input.lines += 1
         if record.text is None:
-            tally.dropped[f"unreadable line: {record.fault}"] += 1
-            tally.unreadable += 1
-            first_fault = first_fault or f"{record.source} line {record.number}: {record.fault}"
+            first_fault = first_fault or record
+            text_input.note_fault(record)
             continue
-        tally.read += 1
-        if tally.read % 10_000 == 0:
-            report(documents_read=tally.read)
-        text = normalise(record.text)
-        if config.repair_homoglyphs:
-            text, repaired = repair_homoglyphs(text)
-            tally.homoglyphs += repaired
-        pieces = cut(text, config.max_document_bytes)
-        tally.cut += len(pieces) > 1
+        text_input.read += 1
+        if text_input.read % 10_000 == 0:
+            report(documents_read=text_input.read)
+        text_input.checks.see_read(record.text)
+        pieces = cut(clean_text(record.text, text_input), config.max_document_bytes)
+        text_input.cut += len(pieces) > 1
         for piece in pieces or [""]:
             if len(piece) < config.min_document_characters:
-                tally.dropped["too short"] += 1
+                text_input.dropped["too short"] += 1
             else:
                 yield piece
-    if tally.unreadable > config.max_bad_line_share * tally.lines:
-        value = f"{tally.unreadable} of {tally.lines} lines unreadable, first: {first_fault}"
-        limit = f"a share of {config.max_bad_line_share}"
-        raise StepError(
-            str(source), value, limit=limit, remedy="Mend the file or raise prepare_corpus.max_bad_line_share."
-        )
+    if first_fault and text_input.unreadable > config.max_bad_line_share * text_input.lines:
+        raise too_many_faults(text_input, first_fault)
+
+
+def clean_text(raw: str, text_input: Input) -> str:
+    """The document normalised, its look-alikes repaired, its personal data counted and, if so set, masked."""
+    text = normalise(raw)
+    if text_input.config.repair_homoglyphs:
+        text, repaired = repair_homoglyphs(text)
+        text_input.homoglyphs += repaired
+    masked, personal = mask_personal_data(text)
+    if personal:
+        text_input.personal += personal
+        text_input.personal_documents += 1
+    return masked if text_input.config.mask_personal_data else text
+
+
+def too_many_faults(text_input: Input, first: Record) -> StepError:
+    """The error of an input of which too many lines are no documents."""
+    value = (
+        f"{text_input.unreadable:,} of {text_input.lines:,} lines unreadable, "
+        f"first: {first.source} line {first.number}: {first.fault}"
+    )
+    remedy = "Mend the file or raise prepare_corpus.max_bad_line_share."
+    if first.text_like_field:
+        remedy = f"Did you mean {first.text_like_field}? Then set prepare_corpus.text_field to it."
+    limit = f"a share of {text_input.config.max_bad_line_share}"
+    return StepError(str(text_input.path), value, limit=limit, remedy=remedy)
 
 
 def write_splits(
-    documents: Iterator[tuple[str, str]],
-    index: NearDuplicateIndex,
-    shares: dict[str, float],
-    config: PrepareCorpusConfig,
-    output: Path,
-    tally: Tally,
+    text_input: Input, index: NearDuplicateIndex, shares: dict[str, float], output: Path, heldout: HeldoutCheck
 ) -> dict[str, SplitSummary]:
     """Writes each distinct document to the split that its digest falls into; a share of 1 takes what is left."""
+    config = text_input.config
     writers = {split: SplitWriter(output, split, config.train_shards if split == "train" else 1) for split in shares}
     previous = ""
-    for digest, text in documents:
+    for digest, text in clean_documents(text_input, output):
         if digest == previous:
-            tally.dropped["exact duplicate"] += 1
+            text_input.dropped["exact duplicate"] += 1
             continue
         previous = digest
-        if not index.add(text):
-            tally.dropped["near duplicate"] += 1
+        hashes = shingles(text, config.near_duplicate_shingle_words)
+        place = index.match_or_keep(hashes)
+        if place is not None:
+            text_input.dropped["near duplicate"] += 1
+            heldout.see_copy(text_input.name, place)
             continue
-        tally.kept += 1
-        place, upper = hash_share(digest), 0.0
-        for split, share in shares.items():
-            upper += share
-            if place < upper:
-                writers[split].add(digest, text)
-                break
+        text_input.kept += 1
+        text_input.checks.see_kept(text)
+        split = split_of(digest, shares)
+        heldout.see_kept(split, hashes)
+        if split:
+            writers[split].add(digest, text)
     return {split: writer.close() for split, writer in writers.items()}
 
 
-def check_splits(splits: dict[str, SplitSummary], documents: int) -> None:
-    """Raises StepError where a split came out empty."""
-    if documents == 0:
-        raise StepError("corpus", "no documents", limit="at least one", remedy="Give text in the new language.")
+def split_of(digest: str, shares: dict[str, float]) -> str:
+    """The split that a digest falls into; empty where the shares leave it out."""
+    upper = 0.0
+    for split, share in shares.items():
+        upper += share
+        if hash_share(digest) < upper:
+            return split
+    return ""
+
+
+def tell_findings(inputs: dict[str, Input], heldout: HeldoutCheck) -> dict[str, list[Finding]]:
+    """Warns of what is odd about the inputs, each and together; returns all that was looked for, by input."""
+    findings = {name: list(text_input.findings()) for name, text_input in inputs.items()}
+    for name, finding in heldout.findings():
+        findings[name].append(finding)
+    for name, found in findings.items():
+        for finding in found:
+            if finding.is_warned:
+                warn(finding.name, finding.message(name))
+    for name, is_same_wanted in (("extra_heldout", True), ("source_corpus", False)):
+        distance = language_distance(inputs[name].checks, inputs["corpus"].checks) if name in inputs else None
+        if distance is None or (distance < SAME_LANGUAGE_DISTANCE) == is_same_wanted:
+            continue
+        apart = f"{distance:.3f} from the corpus by its letter pairs; one language {SAME_LANGUAGE_DISTANCE} at most"
+        if is_same_wanted:
+            warn("heldout-other-language", f"{name}: {apart}. Is it text of the new language?")
+        else:
+            warn(
+                "source-corpus-same-language", f"{name}: {apart}. Is it the base model's language? Are the two swapped?"
+            )
+    return findings
+
+
+def check_splits(splits: dict[str, SplitSummary], inputs: dict[str, Input]) -> None:
+    """Raises StepError that names the input where it gave no document, or one of its splits came out empty."""
+    for text_input in inputs.values():
+        if text_input.kept == 0:
+            why = ", ".join(f"{count:,} {reason}" for reason, count in sorted(text_input.dropped.items()))
+            value = f"no documents{f' kept ({why})' if why else ''} in {text_input.path}"
+            raise StepError(text_input.name, value, limit="at least one", remedy="Give more text.")
     for name, split in splits.items():
+        source = {"extra_heldout": "extra_heldout", "source_test": "source_corpus"}.get(name, "corpus")
         if split.documents == 0:
             remedy = "Give more documents or raise prepare_corpus.validation_share and test_share."
-            raise StepError("corpus", f"no {name} document among {documents}", limit="at least 1", remedy=remedy)
+            value = f"no {name} document among {inputs[source].kept:,}"
+            raise StepError(source, value, limit="at least 1", remedy=remedy)
 
 
 if __name__ == "__main__":

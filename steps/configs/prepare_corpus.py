@@ -36,6 +36,17 @@ class PrepareCorpusConfig(StepConfig):
     max_bad_line_share: float = Field(
         0.01, ge=0, le=1, description="share of unreadable lines beyond which the step stops"
     )
+    mask_personal_data: bool = Field(
+        False, description="replace telephone, card, account and identity numbers and e-mail addresses by placeholders"
+    )
+    warned_document_share: float = Field(
+        # Lower, and the odd page of any real corpus is told of.
+        0.02,
+        ge=0,
+        le=1,
+        description="share of an input's documents from which it is warned that they are in another language or "
+        "script, decoded wrongly, hold markup or lack letters",
+    )
     corpus_digest: str = Field("", description="digest of the corpus, for the cache key")
     source_corpus_digest: str = Field("", description="digest of the source-language corpus, for the cache key")
     extra_heldout_digest: str = Field("", description="digest of the extra held-out text, for the cache key")

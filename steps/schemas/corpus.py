@@ -16,8 +16,33 @@ class SplitSummary(BaseModel):
     bytes: int
 
 
+class FaultSummary(BaseModel):
+    """Lines (rows of parquet) of one file that were passed over for one reason; the first one's number, from 1."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    file: str
+    fault: str
+    lines: int
+    first_line: int
+
+
+class FindingSummary(BaseModel):
+    """How many of the documents that were looked at have a peculiarity, and whether the step warned about it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    documents: int
+    examined: int
+    warned: bool
+
+
 class SourceSummary(BaseModel):
-    """One input: documents read, documents and unreadable lines dropped for each reason, letters repaired."""
+    """One input: documents read, documents and unreadable lines dropped for each reason, letters repaired.
+
+    faults: the first 100 pairs of file and fault. personal_data: pieces found for each kind, masked or not.
+    findings: the peculiarities found, by name.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -25,6 +50,9 @@ class SourceSummary(BaseModel):
     dropped: dict[str, int]
     homoglyphs_repaired: int
     documents_cut: int
+    faults: list[FaultSummary] = []
+    personal_data: dict[str, int] = {}
+    findings: dict[str, FindingSummary] = {}
 
 
 class CorpusSummary(BaseModel):

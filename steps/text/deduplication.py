@@ -42,14 +42,19 @@ class NearDuplicateIndex:
 
     def add(self, text: str) -> bool:
         """False, and nothing kept, where a document at least `similarity` near is there already."""
-        hashes = shingles(text, self._shingle_words)
+        return self.match_or_keep(shingles(text, self._shingle_words)) is None
+
+    def match_or_keep(self, hashes: numpy.ndarray) -> int | None:
+        """The place, in the order of keeping, of a kept document near the one of these shingles; else keeps it."""
         sketch = MinHash(num_perm=PERMUTATIONS, seed=1, hashfunc=_lower_half, scheme="affine32")
         sketch.update_batch(hashes.tolist())
-        if any(jaccard(hashes, self._kept[place]) >= self._similarity for place in self._lsh.query(sketch)):
-            return False
+        near = (p for p in self._lsh.query(sketch) if jaccard(hashes, self._kept[p]) >= self._similarity)
+        # The least one: the order in which a set gives its members is no property of the corpus.
+        if (place := min(near, default=None)) is not None:
+            return place
         self._lsh.insert(len(self._kept), sketch)
         self._kept.append(hashes)
-        return True
+        return None
 
 
 def _lower_half(value: int) -> int:

@@ -16,7 +16,9 @@ PLACEHOLDERS = {"email": "[EMAIL]", "iban": "[IBAN]", "card": "[CARD]", "phone":
 # No text without one of these holds any of the kinds.
 _CANDIDATE = re.compile(r"@|\d(?:[\s().\-/]{0,3}\d){6}|[A-Z]{2}[\s-]?\d{2}|F[İI]N|[Ff]in\b|ФИН")
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@(?:[^\W_](?:[\w-]*[^\W_])?\.)+[^\W\d_]{2,}(?![\w@])")
-_IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?:[A-Z0-9]{11,30}|(?: [A-Z0-9]{4}){2,7}(?: [A-Z0-9]{1,4})?)(?![A-Za-z0-9])")  # fmt: skip
+_IBAN = re.compile(
+    r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?:[A-Z0-9]{11,30}|(?: [A-Z0-9]{4}){2,7}(?: [A-Z0-9]{1,4})?)(?![A-Za-z0-9])"
+)
 _CARD = re.compile(r"(?<![\w+.,/-])(?:\d{4}([ -]?)\d{4}\1\d{4}\1\d{4}|3[47]\d{2}([ -]?)\d{6}\2\d{5})(?![\w/]|[.,-]\d)")
 _SEPARATOR = r"[ \u00a0.-]"
 _PHONE = re.compile(
