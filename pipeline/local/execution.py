@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.execution_record import RunResult
-from pipeline.local.cache import content_digest
+from pipeline.local.cache import content_digest, fingerprint
 from pipeline.local.images import LocalImage
+from pipeline.local.selection import Selection
+from pipeline.local.stopping import Stopping
 from pipeline.local.uri_folders import UriFolders
 from pipeline.progress import Progress
 from pipeline.references import Scope
 from pipeline.registry import LocalRegistry
-from steps.contract import ConfigError, nearest_name
+from steps.contract import ConfigError, StepError, nearest_name
 
 
 class StepFailedError(Exception):
@@ -51,7 +52,7 @@ class Execution:
     """What the steps of one run share.
 
     scope resolves references to what they are; stable resolves them to what they mean for a cache key, with
-    execution ids and job names left as placeholders.
+    execution ids and job names left as placeholders.  limit_settings: what sets a step's time limit, by step.
     """
 
     result: RunResult
@@ -65,12 +66,29 @@ class Execution:
     environment: Mapping[str, str]
     progress: Progress
     force: bool
-    stop: threading.Event = field(default_factory=threading.Event)
+    selection: Selection | None = None
+    limit_settings: Mapping[str, str] = field(default_factory=dict)
+    stopping: Stopping = field(default_factory=Stopping)
     _digests: dict[Path, str] = field(default_factory=dict)
+    _fingerprints: dict[Path, dict[str, tuple[int, int]]] = field(default_factory=dict)
 
     @property
     def run_folder(self) -> Path:
         return self.result.run_folder
+
+    def takes_part(self, step: str) -> bool:
+        """False for a step that the selection leaves out."""
+        return self.selection is None or self.selection.takes_part(step)
+
+    def must_be_cached(self, step: str) -> bool:
+        """True for a step that selected ones need and that is not to run itself."""
+        return self.selection is not None and step in self.selection.needed
+
+    def reason_to_run(self, step: str) -> str:
+        """Why a step runs whatever is cached; empty where it need not."""
+        if self.selection is not None and step in self.selection.chosen:
+            return self.selection.text
+        return "forced" if self.force and not self.must_be_cached(step) else ""
 
     def image(self, uri: str) -> LocalImage | None:
         """The local command for an image."""
@@ -90,8 +108,18 @@ class Execution:
     def digest(self, path: Path) -> str:
         """Content digest of a file or folder; outputs by their seal, anything else read once a run."""
         if path not in self._digests:
+            self._fingerprints[path] = fingerprint(path)
             self._digests[path] = content_digest(path)
         return self._digests[path]
+
+    def check_inputs(self, step: str, paths: Iterable[Path]) -> None:
+        """Raises StepError where a file of an input is not as it was when its digest was taken for the cache key."""
+        for path in paths:
+            before, now = self._fingerprints.get(path), fingerprint(path)
+            if before is not None and before != now:
+                changed = min(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+                remedy = "Leave the inputs as they are while a run goes on, then give the same command again."
+                raise StepError(step, f"{path / changed if changed else path} changed while it was read", remedy=remedy)
 
     def note_digest(self, path: Path, digest: str) -> None:
         self._digests[path] = digest

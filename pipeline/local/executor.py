@@ -14,14 +14,11 @@ training step finds its checkpoints.
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 import traceback
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +27,10 @@ from pipeline.execution_record import RunResult, StepRecord
 from pipeline.local.execution import Execution, LocalFunction, StepFailedError, StepStoppedError
 from pipeline.local.images import LocalImage, check_command
 from pipeline.local.run_lock import RunLock
+from pipeline.local.selection import select
 from pipeline.local.step_runners import run_step
 from pipeline.local.step_watch import StepWatch
+from pipeline.local.stopping import leave_at_once, noting_signals
 from pipeline.local.uri_folders import UriFolders
 from pipeline.progress import Progress, progress_for
 from pipeline.reference_checks import check_references
@@ -44,11 +43,10 @@ from steps.contract import (
     EXIT_BUG,
     EXIT_DONE,
     EXIT_GATE_CLOSED,
-    EXIT_INTERRUPTED,
-    EXIT_TERMINATED,
     EXIT_USER_ERROR,
     ConfigError,
     UserError,
+    mendable_error,
     nearest_name,
 )
 
@@ -85,6 +83,9 @@ def run_definition(
     pipeline_name: str = "pipeline",
     max_parallel: int = 2,
     force: bool = False,
+    from_step: str | None = None,
+    only: Sequence[str] = (),
+    limit_settings: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> RunResult:
     """Runs a definition and tells how it ended; a step that fails is no exception but an exit code.
@@ -92,11 +93,13 @@ def run_definition(
     images: local command by image URI, default_image: for those not named.  functions: by Lambda ARN or function name.
     uris: what a URI, and everything below it, stands for.  environment: variables of every job, part of the cache key.
     parameters: texts by name.  max_parallel: steps at a time.  force: run all, whatever is cached.
+    from_step, only: see pipeline/local/selection.py.  limit_settings: the setting of each step's time limit, by step.
     Raises ConfigError before anything runs: a wrong parameter, a step that cannot run here, a folder in use.
     """
     graph, declared = build_graph(definition), definition.get("Parameters", [])
     check_steps(graph)
     check_references(graph, {parameter["Name"]: parameter["Type"] for parameter in declared})
+    selection = select(graph, from_step, only)
     values = parameter_values(declared, parameters or {})
     run_folder = run_folder.resolve()
     progress = progress if progress is not None else progress_for()
@@ -104,19 +107,22 @@ def run_definition(
     folders = UriFolders(run_folder, uris or {})
     records = {name: StepRecord(name, node.type, needs=node.needs) for name, node in graph.items()}
     execution = Execution(
-        result=RunResult(run_folder, execution_id, pipeline_name, values, records),
+        result=RunResult(run_folder, execution_id, pipeline_name, values, records, str(selection or "")),
         scope=Scope(values, execution_variables(pipeline_name, execution_id), find_file=folders.find),
         stable=Scope(values, {name: f"{{{name}}}" for name in STABLE_VARIABLES}, find_file=folders.find),
         uris=folders, images=images or {}, default_image=default_image, functions=functions or {}, registry=registry,
         environment=JOB_ENVIRONMENT | dict(environment or {}), progress=progress, force=force,
+        selection=selection, limit_settings=limit_settings or {},
     )  # fmt: skip
     check_everything_is_here(graph, execution)
-    with RunLock(run_folder, progress.line), stopping_on_signals(execution.stop) as received:
+    stopping = execution.stopping
+    with RunLock(run_folder, progress.line), noting_signals(stopping):
         _run_graph(graph, execution, max_parallel)
-        if received:
-            execution.result.exit_code = EXIT_INTERRUPTED if received[0] == signal.SIGINT else EXIT_TERMINATED
-            execution.result.failure = f"stopped by {signal.Signals(received[0]).name}"
-        execution.result.write()
+        if stopping.signals:
+            execution.result.exit_code, execution.result.failure = stopping.exit_code, f"stopped by {stopping.name}"
+        _write_record(execution)
+    if stopping.is_overdue:
+        leave_at_once(stopping.exit_code)
     return execution.result
 
 
@@ -145,43 +151,27 @@ def check_everything_is_here(graph: Mapping[str, Node], execution: Execution) ->
             raise ConfigError(node.name, f"{arn} has no local function", remedy=nearest_name(arn, execution.functions))
 
 
-@contextmanager
-def stopping_on_signals(stop: threading.Event) -> Iterator[list[int]]:
-    """SIGINT and SIGTERM set `stop`; the signals received are in the list. Outside the main thread: nothing."""
-    received: list[int] = []
-
-    def note(number: int, frame: object) -> None:
-        received.append(number)
-        stop.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _run_graph(graph: Mapping[str, Node], execution: Execution, max_parallel: int) -> None:
     """Starts each step as soon as what it needs is there, until all are done or one fails."""
-    result, began = execution.result, time.monotonic()
+    result, stopping = execution.result, execution.stopping
+    began = result.began = time.monotonic()
     execution.progress.start(result.steps, earlier_seconds(execution.run_folder))
-    result.write()
+    _write_record(execution)
     running: dict[Future[None], str] = {}
     watch = StepWatch(result, execution.progress.line)
     told = _states(result)
-    with ThreadPoolExecutor(max_parallel) as pool:
-        while True:
-            if not execution.stop.is_set():
+    pool = ThreadPoolExecutor(max_parallel)
+    try:
+        while not stopping.is_overdue:
+            if not stopping.asked.is_set():
                 for name in _ready(graph, execution, set(running.values())):
                     if len(running) < max_parallel:
                         running[pool.submit(_run_recorded, graph[name], execution)] = name
             if not running:
                 break
             finished, _ = wait(running, timeout=REFRESH_SECONDS, return_when=FIRST_COMPLETED)
+            if news := stopping.news():
+                execution.progress.line(news)
             # Before the ends are noted: what a step warned about comes before why it failed.
             watch.look()
             for future in finished:
@@ -190,15 +180,36 @@ def _run_graph(graph: Mapping[str, Node], execution: Execution, max_parallel: in
             execution.progress.refresh()
             if (now := _states(result)) != told:
                 told = now
-                result.write()
+                _write_record(execution)
+    finally:
+        pool.shutdown(wait=not stopping.is_overdue)
     for record in result.steps.values():
         if record.state == states.WAITING:
             record.state = states.NOT_RUN
+        elif record.state == states.EXECUTING:
+            record.end(states.STOPPED)
     result.seconds = time.monotonic() - began
     if result.exit_code is None:
         result.exit_code = EXIT_DONE
     execution.progress.refresh()
     execution.progress.stop()
+
+
+def _write_record(execution: Execution) -> None:
+    """Writes execution.json. Where a full disk refuses that, the run fails as when a step does, if it has not already:
+    what nobody can read about has not been done.
+    """
+    result = execution.result
+    try:
+        result.write()
+    except OSError as error:
+        fault = mendable_error(error, execution.run_folder)
+        if fault is None:
+            raise
+        if result.exit_code in (None, EXIT_DONE):
+            result.exit_code, result.failure = EXIT_USER_ERROR, str(fault)
+            execution.stopping.asked.set()
+            execution.progress.line(f"error: {fault}")
 
 
 def _states(result: RunResult) -> list[str]:
@@ -207,9 +218,12 @@ def _states(result: RunResult) -> list[str]:
 
 def _ready(graph: Mapping[str, Node], execution: Execution, running: set[str]) -> list[str]:
     """Steps that can start now. Those of a branch not taken, and those that need a skipped step, become Skipped."""
-    records, ready = execution.result.steps, []
+    records, ready, selection = execution.result.steps, [], execution.selection
+    ended = {name for name, record in records.items() if record.state in (*states.DONE_STATES, states.SKIPPED)}
     for name, node in graph.items():
         if records[name].state != states.WAITING or name in running:
+            continue
+        if selection is not None and (not selection.takes_part(name) or selection.must_wait(name, ended)):
             continue
         needed = [records[other].state for other in node.needs]
         if states.SKIPPED in needed:
@@ -227,7 +241,7 @@ def _run_recorded(node: Node, execution: Execution) -> None:
     try:
         run_step(node, record, execution)
     except BaseException:
-        record.end(states.STOPPED if execution.stop.is_set() else states.FAILED)
+        record.end(states.STOPPED if execution.stopping.asked.is_set() else states.FAILED)
         raise
 
 
@@ -238,16 +252,17 @@ def _settle(name: str, future: Future[None], execution: Execution) -> None:
         return
     if isinstance(error, StepFailedError):
         line, code = error.line, error.exit_code
-    elif isinstance(error, UserError):
-        line, code = str(error), EXIT_USER_ERROR
+    elif fault := mendable_error(error, execution.run_folder):
+        line, code = str(fault), EXIT_USER_ERROR
     else:
         line, code = f"{type(error).__name__}: {error}", EXIT_BUG
         traceback.print_exception(error)
     record.error = line
-    if result.exit_code is None and not execution.stop.is_set():
+    if result.exit_code is None and not execution.stopping.asked.is_set():
         record.state = states.FAILED
-        result.exit_code, result.failure = code, f"{name}: {line.removeprefix('error: ')}"
-        if code != EXIT_GATE_CLOSED and record.log is not None:
+        subject = "" if isinstance(error, UserError) and error.subject == name else f"{name}: "
+        result.exit_code, result.failure = code, subject + line.removeprefix("error: ")
+        if code != EXIT_GATE_CLOSED and record.log is not None and record.attempts:
             result.failure += f" (log: {record.log})"
-        execution.stop.set()
-        execution.progress.line(result.failure)
+        execution.stopping.asked.set()
+        execution.progress.line(result.failure if code == EXIT_GATE_CLOSED else f"error: {result.failure}")

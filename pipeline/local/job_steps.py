@@ -1,23 +1,15 @@
-"""Processing and training steps on this machine: from the cache, or as processes with retries.
+"""Processing and training steps on this machine: from the cache, or as processes with retries and a time limit.
 
-Retries: a job's end is put into the service's error classes, and the first retry policy that lists the class decides.
-
-    killed by a signal (out of memory, a lost machine)        SageMaker.JOB_INTERNAL_ERROR, once
-    the system has no process or memory to start it           SageMaker.CAPACITY_ERROR
-    a Lambda function that cannot reach what it asks          Step.SERVICE_FAULT
-    an error that the step itself reports, whatever its kind  never retried
-
-The service sees a step that is killed inside a healthy container as an AlgorithmError, which no policy retries; it
-knows lost machines apart from that. Here both look alike, and on a machine that does other work the first kill is most
-often an accident: memory that somebody else took, a restart. So it is retried, from its checkpoints where it writes
-some, but once, whatever the policy allows: a second kill means that the step does not fit this machine, and hours of
-further attempts would end the same way.
+The limit is the definition's StoppingCondition.MaxRuntimeInSeconds, for one attempt, as on the service a job has it. It
+is meant for the instance that the definition names, and holds here all the same: a step that hangs must end. The step
+is ended as by a signal, so that it may write a checkpoint, the run ends with exit code 1, and nothing is retried. A
+definition without it sets no limit here (the service takes a day).
 """
 
 from __future__ import annotations
 
-import errno
 import os
+import shutil
 import signal
 import time
 from collections.abc import Mapping
@@ -39,19 +31,17 @@ from pipeline.local.images import LocalImage, image_members
 from pipeline.local.input_files import input_digest
 from pipeline.local.job_log import latest_metric, logged_warnings
 from pipeline.local.job_spec import JobSpec, job_spec, model_uri
-from pipeline.local.jobs import Job
+from pipeline.local.jobs import Job, TimeLimitError
 from pipeline.local.log_metrics import final_metrics
+from pipeline.local.retries import JOB_INTERNAL_ERROR, Retries, start_error_class
 from pipeline.local.uri_folders import is_uri
 from pipeline.step_graph import Node
 from pipeline.step_properties import processing_properties, training_properties
-from steps.contract import EXIT_BUG, EXIT_TERMINATED, EXIT_USER_ERROR
+from steps.contract import EXIT_BUG, EXIT_TERMINATED, EXIT_USER_ERROR, ConfigError, write_atomically
 
-KILLED_CLASS = "SageMaker.JOB_INTERNAL_ERROR"
-NO_CAPACITY_CLASS = "SageMaker.CAPACITY_ERROR"
-UNREACHABLE_CLASS = "Step.SERVICE_FAULT"
-MOST_RETRIES_OF_KILLED = 1
-# Waits that suit a cloud without capacity make no sense here.
-LONGEST_RETRY_WAIT_SECONDS = 5.0
+# In a job's folder while a run that begins anew, although the step was finished before, is not done.
+BEGUN_ANEW_NAME = "begun-anew"
+ASIDE = ".before-"
 
 
 def run_job(node: Node, record: StepRecord, execution: Execution) -> None:
@@ -69,12 +59,17 @@ def run_job(node: Node, record: StepRecord, execution: Execution) -> None:
     record.reason = why_it_runs(node, output, members, execution)
     seal = output.read()
     if record.reason or seal is None:
-        if execution.force and seal is not None:
-            _forget_checkpoints(spec, execution)
+        if execution.must_be_cached(node.name):
+            remedy = f"Run it too: --from {node.name}, or everything."
+            raise ConfigError(node.name, f"not current in the cache ({record.reason})", remedy=remedy)
+        if execution.reason_to_run(node.name) and seal is not None:
+            set_checkpoints_aside(spec, folder, execution)
         record.begin()
         job = Job(spec, folder, image, execution.uris, execution.environment)
         run_attempts(node, record, job, execution)
+        execution.check_inputs(node.name, [execution.uris.find(entry.uri) for entry in spec.inputs])
         seal = output.replace(job.output_folders(), members, record.elapsed())
+        forget_checkpoints_aside(spec, folder, execution)
         record.end(states.SUCCEEDED)
     else:
         record.end(states.CACHED)
@@ -134,8 +129,8 @@ def why_it_runs(node: Node, output: OutputFolder, members: Mapping[str, str], ex
     cache = node.definition.get("CacheConfig", {})
     if not cache.get("Enabled", False):
         return "its definition does not cache it"
-    if execution.force:
-        return "forced"
+    if reason := execution.reason_to_run(node.name):
+        return reason
     seal = output.read()
     if seal is None:
         return reason_of_miss(execution.run_folder, node.name, members)
@@ -143,17 +138,36 @@ def why_it_runs(node: Node, output: OutputFolder, members: Mapping[str, str], ex
     if lasts is not None and time.time() - seal.sealed_at > lasts:
         return f"sealed longer than {cache['ExpireAfter']} ago"
     if mismatch := output.mismatch(seal):
-        execution.progress.line(f"{node.name}: {mismatch}: running it again")
+        if not execution.must_be_cached(node.name):
+            execution.progress.line(f"{node.name}: {mismatch}: running it again")
         return mismatch
     return ""
 
 
-def _forget_checkpoints(spec: JobSpec, execution: Execution) -> None:
-    """A forced run of what was finished before begins at its beginning; unfinished work is still gone on with."""
-    for folder in spec.synced:
-        path = execution.uris.find(folder.uri)
-        if folder.name == "checkpoints" and path.is_dir():
-            os.rename(path, path.with_name(f"{path.name}.before-{execution.result.execution_id}"))
+def set_checkpoints_aside(spec: JobSpec, folder: Path, execution: Execution) -> None:
+    """What was finished before and runs again begins at its beginning: its checkpoints go aside, once.
+
+    Where such a run was killed, the next goes on from the checkpoints that it wrote.
+    """
+    begun = folder / BEGUN_ANEW_NAME
+    kept = [path for path in checkpoint_folders(spec, execution) if path.is_dir()]
+    if begun.exists() or not kept:
+        return
+    for path in kept:
+        os.rename(path, path.with_name(f"{path.name}{ASIDE}{execution.result.execution_id}"))
+    write_atomically(begun, execution.result.execution_id)
+
+
+def forget_checkpoints_aside(spec: JobSpec, folder: Path, execution: Execution) -> None:
+    """A run that began anew is done: what was set aside for it is of no more use."""
+    for path in checkpoint_folders(spec, execution):
+        for aside in path.parent.glob(f"{path.name}{ASIDE}*"):
+            shutil.rmtree(aside)
+    (folder / BEGUN_ANEW_NAME).unlink(missing_ok=True)
+
+
+def checkpoint_folders(spec: JobSpec, execution: Execution) -> list[Path]:
+    return [execution.uris.find(synced.uri) for synced in spec.synced if synced.name == "checkpoints"]
 
 
 def job_properties(spec: JobSpec, log: Path) -> dict[str, Any]:
@@ -169,50 +183,48 @@ def run_attempts(node: Node, record: StepRecord, job: Job, execution: Execution)
 
     Raises StepFailedError or StepStoppedError.
     """
-    policies = node.definition.get("RetryPolicies", [])
-    retries: dict[int, int] = {}
-    kills = 0
-    began = time.monotonic()
+    retries, stopping = Retries(node.definition.get("RetryPolicies", [])), execution.stopping
+    limit_seconds = time_limit_seconds(job.spec)
     while True:
         record.attempts += 1
         job.lay_out()
         try:
-            code = job.run(execution.stop)
-            line, error_class = job.failure_line(code), KILLED_CLASS if killed(code) else ""
+            code = job.run(stopping.asked, stopping.at_once, limit_seconds)
+            line, error_class = job.failure_line(code), JOB_INTERNAL_ERROR if killed(code) else ""
+        except TimeLimitError as limit:
+            raise StepFailedError(time_limit_line(node.name, limit, execution), EXIT_USER_ERROR) from limit
         except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.ENOMEM):
+            error_class = start_error_class(error)
+            if not error_class:
                 raise
-            code, line, error_class = EXIT_USER_ERROR, str(error), NO_CAPACITY_CLASS
+            code, line = EXIT_USER_ERROR, str(error)
         if code == 0:
             return
-        if execution.stop.is_set():
+        if stopping.asked.is_set():
             raise StepStoppedError
-        number = next((index for index, policy in enumerate(policies) if error_class in policy["ExceptionType"]), None)
-        seconds, kills = time.monotonic() - began, kills + (error_class == KILLED_CLASS)
-        if (
-            number is None
-            or kills > MOST_RETRIES_OF_KILLED
-            or not allows_another(policies[number], retries.get(number, 0), seconds)
-        ):
+        wait = retries.next_wait_seconds(error_class)
+        if wait is None:
             raise StepFailedError(line, run_exit_code(code))
-        policy, count = policies[number], retries.get(number, 0)
-        retries[number] = count + 1
-        wait = retry_wait_seconds(policy, count)
-        execution.progress.line(f"{node.name}: {line}: trying again in {wait:g} s ({error_class}, retry {count + 1})")
-        if execution.stop.wait(wait):
+        execution.progress.line(
+            f"{node.name}: {line}: trying again in {wait:g} s ({error_class}, retry {retries.count})"
+        )
+        if stopping.asked.wait(wait):
             raise StepStoppedError
 
 
-def allows_another(policy: Mapping[str, Any], retries: int, seconds: float) -> bool:
-    """Whether a policy allows one more retry after `retries` of them, `seconds` after the first attempt began."""
-    if "MaxAttempts" in policy and retries >= policy["MaxAttempts"]:
-        return False
-    return not ("ExpireAfterMin" in policy and seconds > policy["ExpireAfterMin"] * 60)
+def time_limit_seconds(spec: JobSpec) -> float | None:
+    """StoppingCondition.MaxRuntimeInSeconds; None where the definition has none."""
+    seconds = (spec.request.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds")
+    return None if seconds is None else float(seconds)
 
 
-def retry_wait_seconds(policy: Mapping[str, Any], retries: int) -> float:
-    """The wait before the next retry: the policy's, but never as long as a cloud may need to find capacity."""
-    return min(policy["IntervalSeconds"] * policy["BackoffRate"] ** retries, LONGEST_RETRY_WAIT_SECONDS)
+def time_limit_line(step: str, limit: TimeLimitError, execution: Execution) -> str:
+    """Why a step was ended, and what raises its limit."""
+    setting = execution.limit_settings.get(step, "it in the definition")
+    return (
+        f"{limit} (StoppingCondition.MaxRuntimeInSeconds). Raise {setting} and run again: finished steps are kept, and "
+        "a step that writes checkpoints goes on from them."
+    )
 
 
 def killed(code: int) -> bool:
@@ -221,7 +233,10 @@ def killed(code: int) -> bool:
 
 
 def run_exit_code(code: int) -> int:
-    """A failed job's exit code as the run's: 70 and kills are bugs, 130 and 143 stay, all else is a user error."""
+    """A failed job's exit code as the run's. 130 and 143 stay. SIGKILL is a user error, for it is memory that lacks, or
+    somebody who ended the step; 70 and all other signals are bugs; all else is a user error."""
+    if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
+        return EXIT_USER_ERROR
     if killed(code) or code == EXIT_BUG:
         return EXIT_BUG
     return code if code in (130, EXIT_TERMINATED) else EXIT_USER_ERROR

@@ -10,7 +10,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,12 @@ from pipeline.local.check_inputs import check_inputs
 from pipeline.local.executor import JOB_ENVIRONMENT, run_definition
 from pipeline.local.inputs import local_handler
 from pipeline.local.jobs import LocalImage
+from pipeline.local.selection import select
 from pipeline.local.uri_folders import UriFolders
 from pipeline.progress import Progress, progress_for
 from pipeline.references import parameter_values
 from pipeline.registry import LocalRegistry
+from pipeline.step_graph import build_graph
 from steps.contract import (
     EXIT_DONE,
     EXIT_USER_ERROR,
@@ -66,12 +68,15 @@ def run_locally(
     registry_folder: Path,
     parameters: Iterable[str] = (),
     force: bool = False,
+    from_step: str | None = None,
+    only: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> RunResult:
     """Runs the compiled definition of a configuration and returns how it ended.
 
     parameters: `Name=value` texts of the pipeline's parameters.  progress: is told what happens, before the steps
-    start as well; default: on standard error.  Raises ConfigError or StepError before anything runs.
+    start as well; default: on standard error.  from_step, only: see pipeline/local/selection.py.
+    Raises ConfigError or StepError before anything runs.
     """
     progress = progress_for() if progress is None else progress
     given = split_parameters(parameters)
@@ -82,6 +87,7 @@ def run_locally(
     check_inputs(config, paths_of(inputs | given, run_folder), JOB_ENVIRONMENT | package_path())
     definition = compiled_definition(config, run_folder)
     parameter_values(definition["Parameters"], given)
+    select(build_graph(definition), from_step, only)
     from_sample = sample_uris(inputs | given, progress)
     check_inputs(config, paths_of(from_sample, run_folder), JOB_ENVIRONMENT | package_path())
     inputs |= from_sample
@@ -98,8 +104,23 @@ def run_locally(
         uris=uris,
         pipeline_name=config.aws.pipeline_name,
         force=force,
+        from_step=from_step,
+        only=only,
+        limit_settings=time_limit_settings(definition),
         progress=progress,
     )
+
+
+def time_limit_settings(definition: Mapping[str, Any]) -> dict[str, str]:
+    """The setting that each job step's time limit comes from, by the step's name in the definition."""
+    settings = {}
+    for step in definition["Steps"]:
+        words = step["Arguments"].get("AppSpecification", {}).get("ContainerArguments", [])
+        modules = [step["Arguments"].get("HyperParameters", {}).get("step")]
+        modules += [word.removeprefix("--step=") for word in words if str(word).startswith("--step=")]
+        for module in filter(None, modules):
+            settings[step["Name"]] = f"compute.{module}.max_runtime_seconds"
+    return settings
 
 
 def check_writable(name: str, folder: Path) -> None:
@@ -177,7 +198,7 @@ def sample_folder(progress: Progress, folder: Path | None = None) -> Path:
         try:
             for line in process.stdout:
                 last = line.rstrip("\n")
-                if last.startswith("Making"):
+                if last.startswith(("Making", "Waiting")):
                     progress.line(last)
                 elif last.startswith(METRICS_LINE_PREFIX):
                     progress.passing(last.removeprefix(METRICS_LINE_PREFIX))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from pipeline import execution_record as states
 from pipeline.conditions import evaluate
 from pipeline.execution_record import GateResult, StepRecord
-from pipeline.local.execution import Execution, LambdaContext, LocalFunction, StepFailedError, StepStoppedError
-from pipeline.local.job_steps import UNREACHABLE_CLASS, allows_another, retry_wait_seconds, run_job
+from pipeline.local.execution import Execution, LambdaContext, StepFailedError, StepStoppedError
+from pipeline.local.job_steps import run_job
+from pipeline.local.retries import Retries, call_error_class
 from pipeline.references import typed_value
+from pipeline.registry import ModelVersion
 from pipeline.step_graph import Node
 from steps.contract import EXIT_GATE_CLOSED, EXIT_USER_ERROR, StepError
+
+Returned = TypeVar("Returned")
 
 
 def run_step(node: Node, record: StepRecord, execution: Execution) -> None:
@@ -54,7 +57,7 @@ def run_lambda(node: Node, record: StepRecord, execution: Execution) -> None:
     result = execution.result
     context = LambdaContext(execution.uris.find, execution.registry, execution.run_folder, result.execution_id)
     event = execution.scope.resolve(node.arguments)
-    returned = _call(function, event, context, node, execution)
+    returned = _with_retries(lambda: function(event, context), node, record, execution)
     values: dict[str, Any] = {}
     for output in node.definition.get("OutputParameters", []):
         name = output["OutputName"]
@@ -66,22 +69,25 @@ def run_lambda(node: Node, record: StepRecord, execution: Execution) -> None:
     record.end(states.SUCCEEDED)
 
 
-def _call(
-    function: LocalFunction, event: Mapping[str, Any], context: LambdaContext, node: Node, execution: Execution
-) -> Mapping[str, Any]:
-    policies = [policy for policy in node.definition.get("RetryPolicies", [])
-                if UNREACHABLE_CLASS in policy["ExceptionType"]]  # fmt: skip
-    began, retries = time.monotonic(), 0
+def _with_retries(call: Callable[[], Returned], node: Node, record: StepRecord, execution: Execution) -> Returned:
+    """What a call returns, tried again as the step's policies allow for errors of their classes."""
+    retries = Retries(node.definition.get("RetryPolicies", []))
     while True:
+        record.attempts += 1
         try:
-            return function(event, context)
-        except (ConnectionError, TimeoutError) as error:
-            if not policies or not allows_another(policies[0], retries, time.monotonic() - began):
+            return call()
+        except Exception as error:
+            # Of any type, as a function's AWS client has types of its own; what is in no class goes on as it is.
+            error_class = call_error_class(error)
+            if not error_class:
+                raise
+            wait = retries.next_wait_seconds(error_class)
+            if wait is None:
                 raise StepFailedError(f"{type(error).__name__}: {error}", EXIT_USER_ERROR) from error
-            wait = retry_wait_seconds(policies[0], retries)
-            retries += 1
-            execution.progress.line(f"{node.name}: {error}: trying again in {wait:g} s ({UNREACHABLE_CLASS})")
-            if execution.stop.wait(wait):
+            execution.progress.line(
+                f"{node.name}: {error}: trying again in {wait:g} s ({error_class}, retry {retries.count})"
+            )
+            if execution.stopping.asked.wait(wait):
                 raise StepStoppedError from error
 
 
@@ -95,15 +101,19 @@ def run_register_model(node: Node, record: StepRecord, execution: Execution) -> 
         raise StepError(node.name, "no model data in its first container", remedy="Give it a ModelDataSource.")
     result = execution.result
     metadata = {name: str(value) for name, value in request.get("CustomerMetadataProperties", {}).items()}
-    version, is_new = execution.registry.register(
-        group=request.get("ModelPackageGroupName", result.pipeline).rpartition("/")[2],
-        model=execution.uris.find(uri),
-        metadata=metadata,
-        metrics=_read_metrics(request, execution),
-        request=request,
-        status=request.get("ModelApprovalStatus", "PendingManualApproval"),
-        run_folder=execution.run_folder,
-    )
+
+    def register() -> tuple[ModelVersion, bool]:
+        return execution.registry.register(
+            group=request.get("ModelPackageGroupName", result.pipeline).rpartition("/")[2],
+            model=execution.uris.find(uri),
+            metadata=metadata,
+            metrics=_read_metrics(request, execution),
+            request=request,
+            status=request.get("ModelApprovalStatus", "PendingManualApproval"),
+            run_folder=execution.run_folder,
+        )
+
+    version, is_new = _with_retries(register, node, record, execution)
     result.registered, result.registered_is_new = version, is_new
     arn = f"arn:aws:sagemaker:local:000000000000:model-package/{version.group}/{version.version}"
     properties = {

@@ -493,10 +493,10 @@ def test_a_failing_step_tells_its_own_line_and_stops_the_others(bench):
     assert result.exit_code == 1
     assert result.failure.startswith("Bad: text: 3 lines; limit 5. Add text. (log: ")
     assert bench.states(result) == {"Bad": "Failed", "Slow": "Stopped", "Later": "NotRun"}
-    assert bench.progress.lines == [result.failure]
+    assert bench.progress.lines == [f"error: {result.failure}"]
 
 
-@pytest.mark.parametrize(("code", "expected"), [(1, 1), (70, 70), (3, 1), (143, 143), (137, 70)])
+@pytest.mark.parametrize(("code", "expected"), [(1, 1), (70, 70), (3, 1), (143, 143), (137, 1), (139, 70)])
 def test_exit_codes(bench, code, expected):
     result = bench.run({"Steps": [processing("Bad", fails="why", exit_code=code)]})
 

@@ -97,7 +97,7 @@ def test_a_killed_step_is_tried_again_once_whatever_the_policy_allows(tmp_path):
         {"Steps": [step]}, run_folder=tmp_path / "run", registry=LocalRegistry(tmp_path / "registry"),
         default_image=LocalImage([sys.executable, str(worker)]), progress=Quiet(),
     )  # fmt: skip
-    assert (result.steps["Bad"].attempts, result.exit_code) == (2, 70)
+    assert (result.steps["Bad"].attempts, result.exit_code) == (2, 1)
     assert result.failure.startswith("Bad: killed by SIGKILL")
 
 
