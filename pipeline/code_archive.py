@@ -47,9 +47,10 @@ class CodeArchive:
         try:
             aside.write_bytes(self.content)
             os.replace(aside, target)
-        except BaseException:
-            # What a full disk has taken of it is of no use.
+        except OSError as error:
+            # What a full disk has taken of it is of no use. The error of a write names no file.
             aside.unlink(missing_ok=True)
+            error.filename = error.filename or str(target)
             raise
         return target
 

@@ -27,6 +27,11 @@ def with_own_paths(text: str, places: Mapping[Path, Path]) -> str:
 
 def line_without_message(code: int, log: Path) -> str:
     """Why a job failed that left no message: the signal or exit code, and the last line of its log."""
+    lines = [line for line in log_tail(log) if line.strip() and not line.startswith(ATTEMPT_PREFIX)]
+    last = lines[-1].strip() if lines else ""
+    # A step that said why, and found no place to leave it.
+    if code > 0 and last.startswith("error: "):
+        return last
     cause = f"exit code {code}"
     if code < 0:
         cause = f"killed by {signal.Signals(-code).name}"
@@ -35,5 +40,4 @@ def line_without_message(code: int, log: Path) -> str:
     free = shutil.disk_usage(log.parent).free
     if free < LITTLE_DISK_BYTES:
         cause += f", with the disk of {log.parent} full ({size_text(free)} free): make space and run again"
-    lines = [line for line in log_tail(log) if line.strip() and not line.startswith(ATTEMPT_PREFIX)]
-    return f"{cause}: {lines[-1].strip()}" if lines else cause
+    return f"{cause}: {last}" if last else cause

@@ -97,10 +97,14 @@ class CheckpointStore:
         folder = self._set(step)
         try:
             self._write(folder, step, state, progress)
-        except Exception:
+        except Exception as error:
+            # Asked before room is made: the line tells how little there was.
+            fault = mendable_error(error, folder)
             if self.processes.local_rank == 0:
                 _remove(folder)
-            raise
+            if fault is None:
+                raise
+            raise fault from error
         self._prune(step)
 
     def _write(self, folder: Path, step: int, state: dict[str, torch.Tensor], progress: dict[str, Any]) -> None:
