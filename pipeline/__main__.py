@@ -209,7 +209,7 @@ def usage_parts(error: Any) -> dict[str, object]:
     param, ctx = getattr(error, "param", None), getattr(error, "ctx", None)
     subject = getattr(error, "option_name", None) or getattr(error, "param_hint", None)
     if subject is None and param is not None:
-        subject = max(param.opts, key=len) if param.param_type_name == "option" else param.human_readable_name
+        subject = max(param.opts, key=len)
     command = ctx.command_path if ctx is not None else "langadapt"
     return {"subject": subject or command, "value": error.message or "not given", "remedy": f"See {command} --help."}
 
