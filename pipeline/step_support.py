@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from pipeline.conditions import CONDITION_TYPES, walk_conditions
+from pipeline.local.cache import duration_seconds
 from pipeline.references import reference_kind
 from pipeline.step_graph import Node
 from steps.contract import ConfigError, nearest_name
@@ -52,6 +53,9 @@ def check_steps(graph: Mapping[str, Node]) -> None:
             _check_training(node)
         elif node.type == "Condition":
             _check_conditions(node)
+        elif node.type == "RegisterModel":
+            _check_registration(node)
+        _check_expiry(node)
     _check_writers(graph)
 
 
@@ -156,6 +160,23 @@ def _check_conditions(node: Node) -> None:
         if condition["Type"] == "In" and not isinstance(condition["Values"], list):
             raise ConfigError(f"{node.name}, condition In", json.dumps(condition["Values"]), limit="a list",
                               remedy="List its values.")  # fmt: skip
+
+
+def _check_registration(node: Node) -> None:
+    """The local registry keeps one model a version."""
+    containers = node.arguments["InferenceSpecification"]["Containers"]
+    if len(containers) != 1:
+        subject = f"{node.name}, InferenceSpecification.Containers"
+        raise ConfigError(subject, f"{len(containers)} containers", limit="1", remedy=ELSEWHERE)
+    if not any(_member(containers[0], path) for path in ("ModelDataUrl", "ModelDataSource.S3DataSource.S3Uri")):
+        raise ConfigError(node.name, "no model data in its container", remedy="Give it a ModelDataSource.")
+
+
+def _check_expiry(node: Node) -> None:
+    lasts = node.definition.get("CacheConfig", {}).get("ExpireAfter")
+    if lasts is not None and (not isinstance(lasts, str) or duration_seconds(lasts) is None):
+        limit = "a duration such as P30D, 30d or T12H"
+        raise ConfigError(f"{node.name}, CacheConfig.ExpireAfter", lasts, limit=limit, remedy="Write it as P30D.")
 
 
 def _check_app_managed(subject: str, entry: Mapping[str, Any]) -> None:

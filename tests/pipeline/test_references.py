@@ -150,6 +150,60 @@ def test_in_not_and_or(scope):
     assert (never_result.value, never_result.limit, never_result.limit_name) == (1.5, 0.5, "Limit")
 
 
+@pytest.mark.parametrize(
+    ("value", "values", "holds"),
+    [
+        (1, [True], False), (True, [1], False), (1, [1.0], True), (report("loss.train"), [1.5], True),
+        ({"Get": "Execution.PipelineExecutionId"}, ["x", "abc"], True), ({"Get": "Parameters.Flag"}, ["true"], False),
+        ({"Get": "Parameters.Count"}, [{"Std:Join": {"On": "", "Values": [{"Get": "Parameters.Count"}]}}], False),
+        ({"Get": "Parameters.Count"}, [report("runs[0].n")], True), ({"Get": "Parameters.Count"}, [], False),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_in_compares_values_of_one_kind(scope, value, values, holds):
+    assert evaluate({"Type": "In", "QueryValue": value, "Values": values}, scope).holds is holds
+
+
+@pytest.mark.parametrize(
+    ("kind", "left", "right", "message"),
+    [
+        ("LessThan", True, False, "true < false; limit numbers or texts."),
+        ("GreaterThan", report("runs"), report("runs"), "limit numbers or texts."),
+        ("Equals", report("runs"), 3, "limit two values of one type."),
+        ("Equals", report("loss.train"), True, "1.5 == true; limit two values of one type."),
+    ],
+    ids=str,
+)
+def test_what_has_no_order_or_no_common_kind_is_told(scope, kind, left, right, message):
+    with pytest.raises(StepError) as caught:
+        evaluate(comparison(kind, left, right), scope)
+    assert message in str(caught.value)
+
+
+def test_deep_nesting(scope):
+    yes, no = comparison("Equals", report("['odd.key']"), "x"), comparison("Equals", {"Get": "Parameters.Flag"}, False)
+    inner = {"Type": "Or", "Conditions": [no, {"Type": "Not", "Condition": yes}]}
+    outer = evaluate({"Type": "Not", "Condition": {"Type": "Or", "Conditions": [inner, no]}}, scope)
+    assert (outer.holds, [leaf.holds for leaf in outer.leaves()]) == (True, [False, True, False])
+
+
+def test_a_property_file_that_is_a_folder_or_no_json_is_told(scope, tmp_path):
+    scope.property_files["Make", "Report"] = tmp_path
+    with pytest.raises(StepError, match="not written by its step"):
+        scope.resolve(report("a"))
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe{")
+    scope.property_files["Make", "Report"] = tmp_path / "binary.json"
+    with pytest.raises(StepError, match="no JSON"):
+        scope.resolve(report("a"))
+
+
+def test_variables_of_a_job_are_known_inside_its_step_alone(scope):
+    reference = {"Get": "Execution.TrainingJobName"}
+    assert scope.inside(TrainingJobName="job-1").resolve(reference) == "job-1"
+    with pytest.raises(StepError, match="stands for nothing"):
+        scope.resolve(reference)
+
+
 def test_a_number_and_a_text_are_not_compared(scope):
     with pytest.raises(StepError, match="limit two values of one type"):
         evaluate(comparison("Equals", report("loss.train"), "1.5"), scope)
