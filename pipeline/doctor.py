@@ -87,6 +87,7 @@ def check_torch(found: dict | str) -> Iterator[Finding]:
         slow = found.startswith("no answer")
         remedy = "Try again: the machine is busy." if slow else "Install it again: pip install --force-reinstall torch"
         yield Finding("torch works", WARNING if slow else MISSING, found, remedy=remedy, needed=not slow)
+        yield Finding("GPU", WARNING, "not known, as torch tells of it")
         return
     build = f"CUDA {found['cuda']}" if found["cuda"] else "no CUDA"
     yield Finding("torch works", OK, f"{found['version']}, built with {build}")
