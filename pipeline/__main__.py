@@ -62,6 +62,9 @@ def run(
             autocompletion=completion.steps,
         ),
     ] = None,
+    max_parallel: Annotated[
+        int, typer.Option(metavar="STEPS", min=1, help="Steps that may work at the same time.")
+    ] = 2,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the summary or the error alone.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -82,6 +85,7 @@ def run(
         force=force,
         from_step=from_step,
         only=only or (),
+        max_parallel=max_parallel,
         progress=Quiet() if quiet else progress_for(),
     )
     if as_json:

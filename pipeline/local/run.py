@@ -70,12 +70,14 @@ def run_locally(
     force: bool = False,
     from_step: str | None = None,
     only: Sequence[str] = (),
+    max_parallel: int = 2,
     progress: Progress | None = None,
 ) -> RunResult:
     """Runs the compiled definition of a configuration and returns how it ended.
 
     parameters: `Name=value` texts of the pipeline's parameters.  progress: is told what happens, before the steps
     start as well; default: on standard error.  from_step, only: see pipeline/local/selection.py.
+    max_parallel: steps at a time.
     Raises ConfigError or StepError before anything runs.
     """
     progress = progress_for() if progress is None else progress
@@ -106,6 +108,7 @@ def run_locally(
         force=force,
         from_step=from_step,
         only=only,
+        max_parallel=max_parallel,
         limit_settings=time_limit_settings(definition),
         progress=progress,
     )

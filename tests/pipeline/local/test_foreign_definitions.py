@@ -5,6 +5,8 @@ show that it is what the SDK writes. `python tests/pipeline/local/test_foreign_d
 """
 
 import json
+import os
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -399,6 +401,40 @@ def test_an_entry_point_of_the_definition_is_run_only_where_the_image_says_so(de
     images[TRAINING_IMAGE] = LocalImage(runs_entrypoint=True)
     with pytest.raises(ConfigError, match=r"Train: image .*churn-training:latest has no local command"):
         desk.run(churn, images=images)
+
+
+def test_the_documented_program_runs(desk):
+    page = (Path(__file__).parents[3] / "docs" / "foreign-definitions.md").read_text()
+    program = page.split("```python\n", 1)[1].split("```", 1)[0]
+    (desk.folder / "code").symlink_to(FOREIGN / "code")
+    (desk.folder / "churn.json").symlink_to(FOREIGN / "churn.json")
+    root = str(Path(__file__).parents[3])
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=desk.folder, env={**os.environ, "PYTHONPATH": root, "PATH": path},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"Succeeded {desk.folder}/run/outputs/Score/")
+
+
+def test_files_that_do_not_hold_what_a_condition_asks_end_the_run_in_one_line(desk, churn):
+    # Nothing before Score changes; its script is somebody else's now.
+    code = desk.folder / "code"
+    code.mkdir()
+    for path in (FOREIGN / "code").glob("*.py"):
+        (code / path.name).write_text(path.read_text())
+    uris = {"s3://acme-churn": desk.folder / "bucket", "s3://acme-code/churn": code}
+    for text, line in (
+        ("", "Judge: {0}: not written by its step. Look at that step's log."),
+        ("open(sys.argv[3] + '/report.json', 'w').write('no')", "Judge: {0}: no JSON (Expecting value"),
+        ("open(sys.argv[3] + '/report.json', 'w').write('{}')", "Judge: report.json: metrics[0].value: no 'metrics'."),
+    ):
+        (code / "score.py").write_text(f"import sys\n{text}\n")
+        result = desk.run(churn, uris=uris)
+        assert result.exit_code == 1
+        assert result.failure.startswith(line.format(result.outputs["Score"]["report"] / "report.json"))
+        assert states(result)["Register"] == "NotRun"
 
 
 if __name__ == "__main__":
