@@ -16,6 +16,7 @@ for a million distinct documents of 500 words.
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import sys
@@ -24,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from steps.configs.prepare_corpus import PrepareCorpusConfig
-from steps.contract import Folder, StepError, StepFolders, report, run_step, warn, write_json
+from steps.contract import Folder, StepError, StepFolders, report, report_progress, run_step, warn, write_json
 from steps.schemas.corpus import CorpusSummary, FaultSummary, FindingSummary, SourceSummary, SplitSummary
 from steps.text.appending import AppendedFile
 from steps.text.corpus import SUMMARY_NAME, SplitWriter, hash_share, text_sha256
@@ -33,7 +34,7 @@ from steps.text.deduplication import NearDuplicateIndex, shingles
 from steps.text.heldout import HeldoutCheck
 from steps.text.normalisation import cut, normalise, repair_homoglyphs
 from steps.text.personal_data import mask_personal_data
-from steps.text.reading import Record, read_records
+from steps.text.reading import Record, read_records, text_files
 
 FOLDERS = [
     Folder("corpus", sealed=False),
@@ -47,15 +48,25 @@ MAX_FAULTS_NAMED = 100
 
 
 class Input:
-    """One input: where it lies, what was read from it, what was dropped and why, what is odd about it."""
+    """One input: where it lies, what was read from it, what was dropped and why, what is odd about it.
+
+    kilobytes_before, kilobytes_of_all: files of the inputs before this one, and of all of them.
+    """
+
+    kilobytes_before = kilobytes_of_all = 0
 
     def __init__(self, name: str, path: Path, config: PrepareCorpusConfig) -> None:
+        self.kilobytes = sum(file.stat().st_size for file in text_files(path)) // 1_000
         self.name, self.path, self.config = name, path, config
         self.lines = self.read = self.kept = self.homoglyphs = self.cut = self.unreadable = self.personal_documents = 0
         self.dropped: Counter[str] = Counter()
         self.personal: Counter[str] = Counter()
         self.faults: dict[tuple[str, str], FaultSummary] = {}
         self.checks = InputChecks(config.warned_document_share)
+
+    def tell_progress(self, share: float) -> None:
+        """`share` of this input is compared and written, of those before it all."""
+        report_progress(int(self.kilobytes_before + share * self.kilobytes), self.kilobytes_of_all, "kB")
 
     def note_fault(self, record: Record) -> None:
         """A line that is no document."""
@@ -101,6 +112,10 @@ def prepare_corpus(config: PrepareCorpusConfig, folders: StepFolders) -> dict[st
     splits: dict[str, SplitSummary] = {}
     index = NearDuplicateIndex(config.near_duplicate_similarity, config.near_duplicate_shingle_words)
     heldout = HeldoutCheck()
+    for text_input in inputs.values():
+        text_input.kilobytes_of_all = sum(other.kilobytes for other in inputs.values())
+    for before, text_input in itertools.pairwise(inputs.values()):
+        text_input.kilobytes_before = before.kilobytes_before + before.kilobytes
     for name, text_input in inputs.items():
         if name == "source_corpus":
             # Another language: nothing of it is trained on, and it is compared with itself alone.
@@ -143,8 +158,10 @@ def clean_documents(text_input: Input, output: Path) -> Iterator[tuple[str, str]
     for file in buckets:
         file.flush()
     for bucket in range(SPOOL_BUCKETS):
+        text_input.tell_progress(bucket / SPOOL_BUCKETS)
         with (spool / f"{bucket:02x}").open(encoding="utf-8") as stream:
             yield from sorted((digest, text) for digest, text in map(json.loads, stream))
+    text_input.tell_progress(1.0)
     shutil.rmtree(spool)
 
 

@@ -38,8 +38,8 @@ PROGRESS_LINE_PREFIX = "progress: "
 PROGRESS_LINE_SECONDS = 1.0
 # What this process has warned about, for its seal.
 _warnings: list[Warned] = []
-# When this process last told its progress, in seconds of the monotonic clock.
-_progress_told = -math.inf
+# When this process last told its progress, in seconds of the monotonic clock, and what it told.
+_progress_told = (-math.inf, -1)
 
 
 def report(**values: float | int | str) -> None:
@@ -56,9 +56,9 @@ def report_progress(done: int, total: int, unit: str) -> None:
     a second is printed at most, beside the first and the last: call it as often as is handy.
     """
     global _progress_told
-    now = time.monotonic()
-    if done in (0, total) or now - _progress_told >= PROGRESS_LINE_SECONDS:
-        _progress_told = now
+    now, (told, told_done) = time.monotonic(), _progress_told
+    if (done in (0, total) and done != told_done) or now - told >= PROGRESS_LINE_SECONDS:
+        _progress_told = (now, done)
         print(f"{PROGRESS_LINE_PREFIX}{done}/{total} {unit}", flush=True)
 
 
