@@ -96,9 +96,7 @@ def run_definition(
     from_step, only: see pipeline/local/selection.py.  limit_settings: the setting of each step's time limit, by step.
     Raises ConfigError before anything runs: a wrong parameter, a step that cannot run here, a folder in use.
     """
-    graph, declared = build_graph(definition), definition.get("Parameters", [])
-    check_steps(graph)
-    check_references(graph, {parameter["Name"]: parameter["Type"] for parameter in declared})
+    graph, declared = checked_graph(definition), definition.get("Parameters", [])
     selection = select(graph, from_step, only)
     values = parameter_values(declared, parameters or {})
     run_folder = run_folder.resolve()
@@ -115,15 +113,29 @@ def run_definition(
         selection=selection, limit_settings=limit_settings or {},
     )  # fmt: skip
     check_everything_is_here(graph, execution)
-    stopping = execution.stopping
-    with RunLock(run_folder, progress.line), noting_signals(stopping):
+    _run_locked(graph, execution, max_parallel)
+    return execution.result
+
+
+def checked_graph(definition: Mapping[str, Any]) -> dict[str, Node]:
+    """The steps by name, each after what it needs. Raises ConfigError for what this machine does not run."""
+    graph = build_graph(definition)
+    check_steps(graph)
+    parameters = definition.get("Parameters", [])
+    check_references(graph, {parameter["Name"]: parameter["Type"] for parameter in parameters})
+    return graph
+
+
+def _run_locked(graph: Mapping[str, Node], execution: Execution, max_parallel: int) -> None:
+    """Runs the steps as the only run in its folder, stopped or killed by signals."""
+    result, stopping = execution.result, execution.stopping
+    with RunLock(execution.run_folder, execution.progress.line), noting_signals(stopping):
         _run_graph(graph, execution, max_parallel)
         if stopping.signals:
-            execution.result.exit_code, execution.result.failure = stopping.exit_code, f"stopped by {stopping.name}"
+            result.exit_code, result.failure = stopping.exit_code, f"stopped by {stopping.name}"
         _write_record(execution)
     if stopping.is_overdue:
         leave_at_once(stopping.exit_code)
-    return execution.result
 
 
 def execution_variables(pipeline_name: str, execution_id: str) -> dict[str, str]:
@@ -152,47 +164,55 @@ def check_everything_is_here(graph: Mapping[str, Node], execution: Execution) ->
 
 
 def _run_graph(graph: Mapping[str, Node], execution: Execution, max_parallel: int) -> None:
-    """Starts each step as soon as what it needs is there, until all are done or one fails."""
-    result, stopping = execution.result, execution.stopping
-    began = result.began = time.monotonic()
+    """Runs the steps and leaves how the run ended in its result."""
+    result = execution.result
+    result.began = time.monotonic()
     execution.progress.start(result.steps, earlier_seconds(execution.run_folder))
     _write_record(execution)
-    running: dict[Future[None], str] = {}
-    watch = StepWatch(result, execution.progress.line)
-    told = _states(result)
     pool = ThreadPoolExecutor(max_parallel)
     try:
-        while not stopping.is_overdue:
-            if not stopping.asked.is_set():
-                for name in _ready(graph, execution, set(running.values())):
-                    if len(running) < max_parallel:
-                        running[pool.submit(_run_recorded, graph[name], execution)] = name
-            if not running:
-                break
-            finished, _ = wait(running, timeout=REFRESH_SECONDS, return_when=FIRST_COMPLETED)
-            if news := stopping.news():
-                execution.progress.line(news)
-            # Before the ends are noted: what a step warned about comes before why it failed.
-            watch.look()
-            for future in finished:
-                _settle(running.pop(future), future, execution)
-            result.seconds = time.monotonic() - began
-            execution.progress.refresh()
-            if (now := _states(result)) != told:
-                told = now
-                _write_record(execution)
+        _run_steps(graph, execution, pool, max_parallel)
     finally:
-        pool.shutdown(wait=not stopping.is_overdue)
+        # Where this loop itself failed, the steps end too.
+        execution.stopping.asked.set()
+        pool.shutdown(wait=not execution.stopping.is_overdue)
     for record in result.steps.values():
         if record.state == states.WAITING:
             record.state = states.NOT_RUN
         elif record.state == states.EXECUTING:
             record.end(states.STOPPED)
-    result.seconds = time.monotonic() - began
+    result.seconds = time.monotonic() - result.began
     if result.exit_code is None:
         result.exit_code = EXIT_DONE
     execution.progress.refresh()
     execution.progress.stop()
+
+
+def _run_steps(graph: Mapping[str, Node], execution: Execution, pool: ThreadPoolExecutor, max_parallel: int) -> None:
+    """Starts each step as soon as what it needs is there, until all are done or one fails."""
+    result, stopping = execution.result, execution.stopping
+    running: dict[Future[None], str] = {}
+    watch = StepWatch(result, execution.progress.line)
+    told = _states(result)
+    while not stopping.is_overdue:
+        if not stopping.asked.is_set():
+            for name in _ready(graph, execution, set(running.values())):
+                if len(running) < max_parallel:
+                    running[pool.submit(_run_recorded, graph[name], execution)] = name
+        if not running:
+            return
+        finished, _ = wait(running, timeout=REFRESH_SECONDS, return_when=FIRST_COMPLETED)
+        if news := stopping.news():
+            execution.progress.line(news)
+        # Before the ends are noted: what a step warned about comes before why it failed.
+        watch.look()
+        for future in finished:
+            _settle(running.pop(future), future, execution)
+        result.seconds = time.monotonic() - result.began
+        execution.progress.refresh()
+        if (now := _states(result)) != told:
+            told = now
+            _write_record(execution)
 
 
 def _write_record(execution: Execution) -> None:
