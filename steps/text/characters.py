@@ -44,7 +44,8 @@ def character_flags(text: str) -> list[str]:
     flags = []
     if not text.isascii() and _MOJIBAKE_CANDIDATE.search(text) and _MOJIBAKE.search(text):
         flags.append(MOJIBAKE)
-    if _UNUSUAL.search(text):
+    # Of text decoded wrongly, control characters are a part.
+    elif _UNUSUAL.search(text):
         flags += [kind for kind, characters in _UNUSUAL_BY_KIND.items() if characters.search(text)]
     if ("<" in text and _TAG.search(text)) or ("&" in text and _ENTITY.search(text)):
         flags.append(HTML_MARKUP)

@@ -69,9 +69,13 @@ class InputChecks:
 
     def see_kept(self, text: str) -> None:
         """A document that was kept, in the order of the documents' digests."""
-        if len(self.sample) < SAMPLE_DOCUMENTS:
-            self.sample.append(text[:SAMPLE_CHARACTERS])
-            self._lines.add(text)
+        if self._lines.documents >= SAMPLE_DOCUMENTS:
+            return
+        self._lines.add(text)
+        head = text[:SAMPLE_CHARACTERS]
+        # Those are told of by their own names; their letters are not those of their language.
+        if not {MOJIBAKE, ALL_CAPITALS} & {*character_flags(head)}:
+            self.sample.append(head)
 
     def findings(self, dropped: Counter[str], kept: int) -> Iterator[Finding]:
         """All that was found, in a fixed order. dropped: documents for each reason; kept: documents."""
@@ -120,6 +124,7 @@ class InputChecks:
 
     def _boilerplate(self) -> Finding:
         documents, line = self._lines.most_frequent()
+        documents = documents if documents > 1 else 0
         quoted = line if len(line) <= QUOTED_CHARACTERS else f"{line[:QUOTED_CHARACTERS]}..."
         text = f'hold the same line, "{quoted}". Cut menus, headers and footers off.'
         # In fewer than ten documents two may share a line by chance.
