@@ -48,6 +48,12 @@ class UriFolders:
             return self._run_folder / "s3" / parts.netloc / parts.path.strip("/")
         raise ConfigError("URI", repr(uri), limit="file:// or s3://", remedy="Name a folder by such a URI.")
 
+    def below(self, uri: str) -> dict[str, Path]:
+        """What the URIs below this one stand for, by the rest of each: what a reader of the prefix finds there."""
+        prefix = f"{uri.rstrip('/')}/"
+        with self._lock:
+            return {name[len(prefix) :]: path for name, path in self._mapped.items() if name.startswith(prefix)}
+
 
 def is_uri(text: object) -> bool:
     return isinstance(text, str) and text.startswith(("s3://", "file://"))

@@ -40,6 +40,26 @@ def test_a_manifest_names_its_files(tmp_path, uris):
     assert input_digest(LISTED, uris, file_sha256, "Fit") != digest
 
 
+def test_a_reader_of_a_prefix_finds_all_that_steps_wrote_below_it(tmp_path, uris):
+    """Outputs of two steps, an archive, and what lay there before; digests follow each of them."""
+    for name in ("run/s3/c/all/old.txt", "sealed/1/x.txt", "sealed/2/y.txt", "sealed/3/model.tar.gz"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(name)
+    uris.add("s3://c/all/one", tmp_path / "sealed/1")
+    uris.add("s3://c/all/two/deep/", tmp_path / "sealed/2")
+    uris.add("s3://c/all/model.tar.gz", tmp_path / "sealed/3/model.tar.gz")
+    uris.add("s3://c/all-others", tmp_path / "sealed")
+    entry = JobInput("all", "s3://c/all/", "/opt/ml/processing/all")
+
+    assert input_files(entry, uris, "Read") == {
+        "model.tar.gz": tmp_path / "sealed/3/model.tar.gz", "old.txt": tmp_path / "run/s3/c/all/old.txt",
+        "one/x.txt": tmp_path / "sealed/1/x.txt", "two/deep/y.txt": tmp_path / "sealed/2/y.txt",
+    }  # fmt: skip
+    digest = input_digest(entry, uris, file_sha256, "Read")
+    (tmp_path / "sealed/2/y.txt").write_text("other")
+    assert input_digest(entry, uris, file_sha256, "Read") != digest
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
