@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pipeline.conditions import ConditionResult
-from pipeline.execution_record import GateResult, RunResult
+from pipeline.execution_record import CACHED, NOT_RUN, GateResult, RunResult, StepRecord
 from pipeline.registry import LocalRegistry
 from pipeline.summary import summary_lines
 
@@ -39,3 +39,12 @@ def test_only_a_pending_version_is_recommended_for_approval(tmp_path: Path) -> N
     assert "approve it: langadapt models approve 1" in summary_lines(run, tmp_path)[1]
     run.registered, run.registered_is_new = registry.reject(1, "repeats itself"), False
     assert summary_lines(run, tmp_path)[1] == "model version:  1, Rejected, registered before"
+
+
+def test_a_selective_run_is_called_so(tmp_path: Path) -> None:
+    steps = {name: StepRecord(name, "Processing", state) for name, state in (("A", CACHED), ("B", NOT_RUN))}
+    run = RunResult(tmp_path, "0" * 12, "langadapt", {}, steps, selection="--only A", exit_code=0)
+    assert summary_lines(run, tmp_path) == [
+        "selected:       --only A; 1 of 2 steps not run",
+        f"run folder:     {tmp_path}; next: the same command without the selection brings the rest up to date",
+    ]
