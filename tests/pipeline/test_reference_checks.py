@@ -2,7 +2,10 @@
 
 import pytest
 
+from pipeline.local.executor import run_definition
+from pipeline.progress import Quiet
 from pipeline.reference_checks import check_references
+from pipeline.registry import LocalRegistry
 from pipeline.step_graph import build_graph
 from steps.contract import ConfigError
 
@@ -106,3 +109,13 @@ def test_sides_that_can_never_be_compared_are_named_also_deep_inside(left, right
     with pytest.raises(ConfigError) as caught:
         check(conditions=conditions)
     assert str(caught.value) == f"Gate, Equals: {value}; limit two values of one type. Correct the condition."
+
+
+def test_nothing_is_made_for_a_definition_that_leads_nowhere(tmp_path):
+    reader = {"Name": "Read", "Type": "Fail", "Arguments": {"ErrorMessage": {"Get": "Parameters.Nowhere"}}}
+    with pytest.raises(ConfigError, match=r"Read, Parameters\.Nowhere: no such parameter"):
+        run_definition(
+            {"Steps": [reader]}, run_folder=tmp_path / "run", registry=LocalRegistry(tmp_path / "registry"),
+            progress=Quiet(),
+        )  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
