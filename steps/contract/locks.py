@@ -7,6 +7,7 @@ import fcntl
 import os
 import platform
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
@@ -49,7 +50,13 @@ class FileLock:
             time.sleep(0.02)
         self._stream = stream
         self.died_with_it = _read_name(stream)
-        self._write(f"{os.getpid()} {platform.node()}")
+        try:
+            self._write(f"{os.getpid()} {platform.node()}")
+        except OSError:
+            # A full disk takes no name. Closing tries to write it once more, and frees the lock all the same.
+            with suppress(OSError):
+                stream.close()
+            raise
 
     def _try(self) -> TextIO | None:
         """The file with the lock on it, None where another process has that."""

@@ -1,4 +1,4 @@
-"""A full disk, no memory and unreadable inputs under a step: one line, exit code 1, nothing half-written that counts."""
+"""A full disk, no memory, unreadable inputs under a step: one line, exit code 1, nothing half-written that counts."""
 
 from __future__ import annotations
 
