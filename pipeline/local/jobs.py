@@ -237,13 +237,13 @@ class Job:
         return with_own_paths(line_without_message(code, self.log), self._own_paths())
 
     def _own_paths(self) -> dict[Path, Path]:
-        """What the places of inputs and synced folders in this job's tree stand for."""
+        """What the places of inputs in this job's tree stand for."""
         places: dict[Path, Path] = {}
         for host in self.hosts:
-            folders = [(entry.uri, entry.local_path) for entry in self.spec.inputs]
-            folders += [(entry.uri, entry.local_path) for entry in self.spec.synced]
-            for uri, local_path in folders:
-                source, place = self._uris.find(uri), self.place(host, local_path)
+            for entry in self.spec.inputs:
+                source, place = self._uris.find(entry.uri), self.place(host, entry.local_path)
+                if entry.is_manifest:
+                    continue
                 places[place] = source
                 if source.is_file():
                     places[place / source.name] = source
