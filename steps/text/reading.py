@@ -116,10 +116,11 @@ def _record_of_json(line: str, name: str, number: int, text_field: str) -> Recor
 
 
 def _text_like_field(value: Any) -> str | None:
-    """The field of an object with the longest text in it, if that is several words."""
+    """The field of an object with the most words in it, if they are several."""
     texts = {name: field for name, field in value.items() if isinstance(field, str)} if isinstance(value, dict) else {}
-    longest = max(texts, key=lambda name: len(texts[name]), default=None)
-    return longest if longest is not None and len(texts[longest].split()) >= 3 else None
+    words = {name: len(text.split()) for name, text in texts.items()}
+    wordiest = max(words, key=lambda name: words[name], default=None)
+    return wordiest if wordiest is not None and words[wordiest] >= 3 else None
 
 
 def _txt_records(file: Path, name: str) -> Iterator[Record]:
