@@ -22,9 +22,9 @@ LEAST_MEMORY_BYTES = STEP_BYTES + 300_000_000
 # The sample's run folder, registry and cache, with room for temporary files; below the least nothing fits.
 DISK_BYTES = 2_000_000_000
 LEAST_DISK_BYTES = 200_000_000
-# PrepareCorpus sorts through 256 files at once, beside those of its inputs and outputs.
-OPEN_FILES = 1_024
-LEAST_OPEN_FILES = 320
+# A step holds some dozens open, its shards and what libraries map; torchrun's workers share none of theirs.
+OPEN_FILES = 256
+LEAST_OPEN_FILES = 64
 
 
 def check_cores() -> Finding:

@@ -139,10 +139,10 @@ from pipeline.doctor_machine import check_open_files
 finding = check_open_files()
 print(finding.state, finding.stops)
 """
-    for limit, expected in ((64, "missing True"), (512, "warning False")):
+    for limit, expected in ((32, "missing True"), (128, "warning False")):
         done = subprocess.run([sys.executable, "-c", code.format(limit)], cwd=ROOT, capture_output=True, text=True)
         assert done.stdout.strip() == expected, done.stderr
-    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 1_024:
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 256:
         assert check_open_files().state == OK
 
 
