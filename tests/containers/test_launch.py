@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ if "fails" in words:
     fail(words["fails"], int(words["exit_code"]))
 if "dies" in words:
     os.kill(os.getpid(), signal.SIGKILL)
+if "hoards" in words:
+    hoard = [b"x" * 1_000_000 for _ in range(int(words["hoards"]))]
 if "crashes" in words:
     raise RuntimeError("no contract yet")
 if "waits" in words:
@@ -84,11 +87,13 @@ class Container:
         (self.root / "model").mkdir(parents=True)
         return self.code("input/data/code")
 
-    def start(self, *arguments: str, **variables: str) -> subprocess.Popen:
+    def start(self, *arguments: str, before=None, **variables: str) -> subprocess.Popen:
+        """before: called in the new process before it becomes launch.py."""
         environment = {"PATH": os.environ["PATH"], "OPT_ML": str(self.root), "OMP_NUM_THREADS": "1", **variables}
         return subprocess.Popen(
-            [sys.executable, str(LAUNCH), *arguments], env=environment, stderr=subprocess.PIPE, text=True
-        )
+            [sys.executable, str(LAUNCH), *arguments], env=environment, stderr=subprocess.PIPE, text=True,
+            preexec_fn=before,
+        )  # fmt: skip
 
     def launch(self, *arguments: str, **variables: str) -> tuple[int, str]:
         process = self.start(*arguments, **variables)
@@ -190,6 +195,40 @@ def test_a_killed_step_is_told_by_its_signal(container):
     line = (container.root / "output/message").read_text()
     assert line.startswith("error: killed (SIGKILL), most likely for want of memory: peak 0.0")
     assert line.endswith(" GB. Use a machine with more memory.")
+
+
+@contextmanager
+def memory_limit(limit_bytes: int):
+    """A control group of that much memory: gives the path that takes a process in. Skips where none can be made."""
+    version_1 = Path("/sys/fs/cgroup/memory")
+    group = (version_1 if version_1.is_dir() else version_1.parent) / f"langadapt-test-{os.getpid()}"
+    limit = "memory.limit_in_bytes" if version_1.is_dir() else "memory.max"
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(limit_bytes))
+    except OSError as error:
+        if group.is_dir():
+            group.rmdir()
+        pytest.skip(f"no memory limit can be set here: {error}")
+    try:
+        yield group / "cgroup.procs"
+    finally:
+        group.rmdir()
+
+
+def test_a_step_that_the_kernel_kills_for_memory_is_told_so(container):
+    container.processing()
+    with memory_limit(120_000_000) as processes:
+        started = container.start(
+            "--step=tiny", "--hoards=400", "--batch_tokens=8", "--seed=0",
+            before=lambda: processes.write_text(str(os.getpid())),
+        )  # fmt: skip
+        started.communicate(timeout=60)
+    line = (container.root / "output/message").read_text()
+    print(line)
+    assert started.returncode == 137
+    assert line.startswith("error: killed (SIGKILL), for want of memory: peak 0.1")
+    assert line.endswith("Lower batch_tokens, or use a machine with more memory.")
 
 
 def test_a_step_that_dies_without_a_word_is_our_bug(container):
