@@ -132,7 +132,8 @@ class LiveLines:
         # Taken once: another thread may end the step meanwhile.
         state = step.state
         if columns < WIDE_COLUMNS:
-            name = _cut(step.name, min(width, NAME_COLUMNS_NARROW))
+            name_columns = min(width, NAME_COLUMNS_NARROW)
+            name = set_cell_size(_cut(step.name, name_columns), name_columns)
             return printable(f"{name}  {_share_text(step) if state == EXECUTING else state}")
         done = _done_text(step) if state == EXECUTING else ""
         seconds = "" if state == WAITING else f"{step.elapsed():.1f} s"
