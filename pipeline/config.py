@@ -162,11 +162,14 @@ class PipelineConfig(Section):
     def _fields_agree(self) -> PipelineConfig:
         block, batch = self.tokenize_corpus.block_tokens, self.continued_pretraining.global_batch_tokens
         if batch % block:
-            raise ValueError(
-                f"continued_pretraining.global_batch_tokens {batch} is no multiple of block_tokens {block}"
-            )
+            limit = f"a multiple of tokenize_corpus.block_tokens {block}"
+            remedy = f"Take {max(1, round(batch / block)) * block}, or change block_tokens."
+            raise ConfigError("continued_pretraining.global_batch_tokens", batch, limit=limit, remedy=remedy)
         if self.data.source_corpus is not None and self.thresholds.max_retention_loss is None:
-            raise ValueError("data.source_corpus needs thresholds.max_retention_loss")
+            remedy = "Set it: the largest loss on the source corpus, in bits per byte."
+            raise ConfigError(
+                "thresholds.max_retention_loss", "missing", limit="a value with data.source_corpus", remedy=remedy
+            )
         return self
 
 
@@ -214,9 +217,6 @@ def validate_config(values: Mapping[str, Any]) -> PipelineConfig:
             raise ConfigError(where, "no such field", remedy=_field_meant(first["loc"])) from error
         if first["type"] == "missing":
             raise ConfigError(where, "missing", limit="a value", remedy=f"Add {where}.") from error
-        if not first["loc"]:
-            # A rule over several fields, which names them itself.
-            raise ConfigError("config", str(first["ctx"]["error"]), remedy="Change one of them.") from error
         limit, remedy = _limit_and_remedy(first, where)
         raise ConfigError(where, repr(first["input"]), limit=limit, remedy=remedy) from error
 
@@ -231,7 +231,15 @@ def _limit_and_remedy(error: Any, where: str) -> tuple[str, str]:
     if kind == "multiple_of":
         multiple = error["ctx"]["multiple_of"]
         return f"a multiple of {multiple}", f"Take {max(1, round(value / multiple)) * multiple}."
-    return error["msg"].removeprefix("Input should be ").removeprefix("Value error, "), "Change this field."
+    if kind == "too_short":
+        return f"at least {error['ctx']['min_length']} in the list", "Change this field."
+    if kind == "string_too_short":
+        return f"at least {error['ctx']['min_length']} character", "Change this field."
+    if kind == "string_pattern_mismatch":
+        return f"the form {error['ctx']['pattern']}", "Change this field."
+    # pydantic adds why it could not read the value, which stands right before.
+    message = error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    return message.split(", unable to")[0].split(", got ")[0], "Change this field."
 
 
 def _field_meant(location: tuple[int | str, ...]) -> str:

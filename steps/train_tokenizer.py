@@ -87,15 +87,16 @@ def train_candidates(config: TrainTokenizerConfig, corpus: Path) -> tuple[dict[s
     trained = train_bbpe(training_texts(config, corpus), largest, config.min_frequency)
     seconds = time.monotonic() - started
     tokenizers: dict[str, Tokenizer] = {}
-    refused: StepError | None = None
+    refused: dict[str, StepError] = {}
     for size in sorted(set(config.vocabulary_sizes)):
         try:
             tokenizers[f"bbpe-{size}"] = shrink(trained, size)
         except StepError as error:
-            warn("candidate-left-out", f"bbpe-{size}: {error}")
-            refused = error
-    if not tokenizers and refused is not None:
-        raise refused
+            refused[f"bbpe-{size}"] = error
+    if not tokenizers:
+        raise next(iter(refused.values()))
+    for name, error in refused.items():
+        warn("candidate-left-out", f"{name}: {error}")
     return tokenizers, seconds
 
 

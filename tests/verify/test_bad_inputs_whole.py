@@ -1,0 +1,81 @@
+"""Every row of docs/bad-inputs.md given to `langadapt` in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from bad_inputs import ROWS, Place
+from workplace import ROOT, Workplace, fill_workplace, prove
+
+from steps.contract import EXIT_DONE, EXIT_USER_ERROR, file_sha256
+
+pytestmark = pytest.mark.verify
+# What a run prints before the step that fails; its error stands in the last line.
+PROGRESS = re.compile(r"^(?:\S+ +(?:Executing|Succeeded|Failed|Skipped|Cached)\b.*|\S+: warning: .*|warning: .*)$")
+
+
+def table_of_the_document():
+    """The table and its patterns, as tests/test_bad_inputs.py reads them."""
+    spec = importlib.util.spec_from_file_location("table_of_bad_inputs", ROOT / "tests" / "test_bad_inputs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {name: re.compile(module.pattern(line.removeprefix("error: "))) for name, line in module.table().items()}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, make_tiny_llama) -> Workplace:
+    """A workplace with a finished run and a registered version."""
+    workplace = fill_workplace(tmp_path_factory.mktemp("workplace"), make_tiny_llama)
+    finished = workplace.run()
+    assert finished.returncode == EXIT_DONE, finished.stderr
+    return workplace
+
+
+def kept(workplace: Workplace) -> dict[str, str]:
+    """sha256 of the data, of every sealed output and of the registry."""
+    folders = [workplace.run_folder / "outputs", workplace.folder / "runs" / "registry", workplace.folder / "base"]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    files += workplace.folder.glob("*.jsonl")
+    return {str(path): file_sha256(path) for path in files}
+
+
+def fault_of(row: str, done: subprocess.CompletedProcess[str], pattern: re.Pattern[str], is_steps: bool) -> str:
+    """What is wrong with how a bad input ended; empty where all is as the table has it."""
+    lines = done.stderr.splitlines()
+    errors = [line for line in lines if line.startswith("error: ")]
+    others = [line for line in lines if not line.startswith("error: ") and not (is_steps and PROGRESS.match(line))]
+    if done.returncode != EXIT_USER_ERROR or len(errors) != 1 or lines[-1:] != errors or others:
+        return f"{row}: exit {done.returncode}, {done.stderr!r}"
+    return "" if pattern.search(errors[0]) else f"{row}: {errors[0]}"
+
+
+def test_every_row_in_a_process_of_its_own(place: Workplace, tmp_path: Path) -> None:
+    patterns, before = table_of_the_document(), kept(place)
+    faults, skipped = [], []
+    for row, build in ROWS.items():
+        bad = tmp_path / row
+        bad.mkdir()
+        case = build(Place(place.folder, bad, place.output("PrepareCorpus")))
+        if case is None:
+            skipped.append(row)
+            continue
+        done = place.langadapt(*case.arguments)
+        if (bad / "read_only").exists():
+            subprocess.run(["umount", bad / "read_only"], check=True)
+        if fault := fault_of(row, done, patterns[row], bool(case.step)):
+            faults.append(fault)
+            print(fault, flush=True)
+    # A step that fails makes nothing, but the steps before it may have: only what was there must be as it was.
+    after = kept(place)
+    changed = [path for path, sha in before.items() if after.get(path) != sha]
+    ran = len(ROWS) - len(skipped)
+    prove("bad inputs told in one line, exit code 1", f"{ran - len(faults)} of {ran}", "all, 40 or more",
+          not faults and ran >= 40)  # fmt: skip
+    prove("files changed by them among inputs, sealed outputs and registry", len(changed), "0", not changed)
+    prove("rows that this machine could not make", ", ".join(skipped) or "none", "named", True)
