@@ -4,26 +4,37 @@
 
 Reads    base_model  a Hugging Face folder: config.json, safetensors, its own fast tokenizer
          tokenizer   TrainTokenizer's output
-         corpus      PrepareCorpus' output: validation documents, on which the start is measured
+         corpus      PrepareCorpus' output: validation documents, on which the start is measured; with the initialiser
+                     focus also training documents
 Writes   config.json, generation_config.json, model.safetensors, tokenizer files   the model, in the base's dtype
          adaptation.json   rows copied and composed, bits per byte at step 0 of each initialiser measured
+
+Memory: 4 bytes for each weight of the base model and of two sets of new rows; with focus, 1.5 GB more while similar
+tokens are looked for.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from steps.configs.adapt_vocabulary import AdaptVocabularyConfig
-from steps.contract import Folder, StepFolders, report, run_step, write_json
+from steps.contract import ConfigError, Folder, StepFolders, report, run_step, write_json
 from steps.modeling.bits_per_byte import score_documents
+from steps.modeling.focus import similar_tokens
+from steps.modeling.initialisers import check_extends
 from steps.modeling.loading import choose_device, is_tied, load_model, load_tokenizer, save_model_as, stored_dtype
 from steps.modeling.scoring_progress import ScoringProgress
-from steps.modeling.vocabulary import BaseRows, VocabularyPlan, plan_vocabulary, replace_vocabulary
-from steps.schemas.adaptation import Adaptation
+from steps.modeling.special_ids import set_special_tokens
+from steps.modeling.vocabulary import BaseRows, input_matrix, replace_vocabulary
+from steps.modeling.vocabulary_plan import VocabularyPlan, plan_vocabulary
+from steps.schemas.adaptation import Adaptation, RowLengths
 from steps.text.corpus import iterate_split
 
 FOLDERS = [Folder("base_model", sealed=False), Folder("tokenizer"), Folder("corpus")]
@@ -31,8 +42,18 @@ FOLDERS = [Folder("base_model", sealed=False), Folder("tokenizer"), Folder("corp
 BATCH_TOKENS = 8_192
 
 
+@dataclass(frozen=True)
+class Choice:
+    """Bits per byte at step 0 by initialiser, in the order measured; the chosen one and why."""
+
+    bits_per_byte: dict[str, float]
+    initialiser: str
+    reason: str
+
+
 def adapt_vocabulary(config: AdaptVocabularyConfig, folders: StepFolders) -> dict[str, float | int | str]:
     """Plans the rows, measures each initialiser, writes the model of the chosen one."""
+    names = asked_initialisers(config)
     base_folder = folders["base_model"]
     tokenizer = load_tokenizer(folders["tokenizer"] / "tokenizer")
     # float32 while rows are made and measured; the backbone's published bytes survive the way there and back.
@@ -40,56 +61,106 @@ def adapt_vocabulary(config: AdaptVocabularyConfig, folders: StepFolders) -> dic
     parameters_before = count_parameters(model)
     base = BaseRows.of(model)
     plan = plan_vocabulary(load_tokenizer(base_folder), tokenizer, base_rows=len(base.embedding))
+    if "extend" in names:
+        check_extends(plan)
+    set_special_tokens(model, tokenizer, {origin: new for new, origin in plan.copied.items()})
 
-    validation = iterate_split(folders["corpus"], "validation")
-    documents = list(itertools.islice(validation, config.measured_documents))
-    bits_per_byte: dict[str, float] = {}
-    # The chosen one comes last, so that its rows are the ones in the model afterwards.
-    others = [name for name in config.compared_initialisers if name != config.initialiser]
-    progress = ScoringProgress(len(documents) * (len(others) + 1))
-    for initialiser in [*others, config.initialiser]:
-        replace_vocabulary(model, base, plan, tokenizer, initialiser=initialiser, seed=config.seed)
-        bits_per_byte[initialiser] = measure(model, tokenizer, documents, config, progress)
-        report(initialiser=initialiser, bits_per_byte=bits_per_byte[initialiser])
+    documents = list(itertools.islice(iterate_split(folders["corpus"], "validation"), config.measured_documents))
+    similar = None
+    if "focus" in names:
+        texts = iterate_split(folders["corpus"], "train")
+        similar = similar_tokens(plan, tokenizer, texts, max_bytes=config.focus_training_bytes, seed=config.seed)
+    replace = functools.partial(
+        replace_vocabulary, model, base, plan, tokenizer.pad_token_id, seed=config.seed, similar=similar
+    )
+    bits_per_byte = measure_each(names, replace, model, tokenizer, documents, config.context_bytes)
+    choice = choose(config, bits_per_byte)
+    if choice.initialiser != names[-1]:
+        replace(initialiser=choice.initialiser)
 
-    save_model_as(model, tokenizer, folders.output, stored_dtype(base_folder))
-    adaptation = describe(config, plan, model, base, parameters_before, bits_per_byte, len(documents))
+    adaptation = describe(choice, plan, model, base, parameters_before, len(documents))
     write_json(folders.output / "adaptation.json", adaptation.model_dump(mode="json"))
+    # The base's rows are no longer needed, and saving needs memory of its own.
+    del base, replace
+    save_model_as(model, tokenizer, folders.output, stored_dtype(base_folder))
     return {
         "vocabulary_rows": adaptation.vocabulary_rows,
         "rows_copied": adaptation.rows_copied,
-        "bits_per_byte_at_step_0": bits_per_byte[config.initialiser],
+        "bits_per_byte_at_step_0": bits_per_byte[choice.initialiser],
+        "initialiser": choice.initialiser,
     }
 
 
-def measure(
+def asked_initialisers(config: AdaptVocabularyConfig) -> list[str]:
+    """What is measured, the configured one last, so that its rows are in the model afterwards. Raises ConfigError for
+    `best` of fewer than two."""
+    compared = list(dict.fromkeys(config.compared_initialisers))
+    if config.initialiser != "best":
+        return [*(name for name in compared if name != config.initialiser), config.initialiser]
+    if len(compared) < 2:
+        raise ConfigError(
+            "adapt_vocabulary.compared_initialisers",
+            ", ".join(compared) or "none",
+            limit="at least 2 where initialiser is best",
+            remedy="Name the initialisers to choose from.",
+        )
+    return list(compared)
+
+
+def choose(config: AdaptVocabularyConfig, bits_per_byte: dict[str, float]) -> Choice:
+    """The configured initialiser, or the best of those measured; of equal ones the first named."""
+    if config.initialiser != "best":
+        return Choice(bits_per_byte, config.initialiser, "named in the configuration")
+    best, *others = sorted(bits_per_byte, key=lambda name: bits_per_byte[name])
+    reason = (
+        f"fewest bits per byte at step 0 of {len(bits_per_byte)} measured: {bits_per_byte[best]:.4f}, "
+        f"next {others[0]} with {bits_per_byte[others[0]]:.4f}"
+    )
+    return Choice(bits_per_byte, best, reason)
+
+
+def measure_each(
+    names: list[str],
+    replace: Callable[..., None],
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     documents: list[str],
-    config: AdaptVocabularyConfig,
-    progress: ScoringProgress,
-) -> float:
-    """Bits per byte of the untrained model on the validation documents."""
-    scores = score_documents(
-        model, tokenizer, documents, context_bytes=config.context_bytes, batch_tokens=BATCH_TOKENS,
-        tell=progress.next(len(documents)),
-    )  # fmt: skip
-    return scores.bits_per_byte
+    context_bytes: int,
+) -> dict[str, float]:
+    """Bits per byte of the untrained model on the validation documents by initialiser; replace gives it the rows."""
+    progress = ScoringProgress(len(documents) * len(names))
+    bits_per_byte: dict[str, float] = {}
+    for name in names:
+        replace(initialiser=name)
+        scores = score_documents(
+            model, tokenizer, documents, context_bytes=context_bytes, batch_tokens=BATCH_TOKENS,
+            tell=progress.next(len(documents)),
+        )  # fmt: skip
+        bits_per_byte[name] = scores.bits_per_byte
+        report(initialiser=name, bits_per_byte=bits_per_byte[name])
+    return bits_per_byte
 
 
 def describe(
-    config: AdaptVocabularyConfig,
+    choice: Choice,
     plan: VocabularyPlan,
     model: PreTrainedModel,
     base: BaseRows,
     parameters_before: int,
-    bits_per_byte: dict[str, float],
     measured_documents: int,
 ) -> Adaptation:
     """adaptation.json."""
-    copied = 0 if config.initialiser == "normal" else len(plan.copied)
+    copied = 0 if choice.initialiser == "normal" else len(plan.copied)
+    matrices = {
+        "base_embedding": base.embedding[: plan.base_tokens],
+        "embedding": input_matrix(model)[: plan.tokens],
+    }
+    if base.head is not None:
+        matrices["base_head"] = base.head[: plan.base_tokens]
+        matrices["head"] = model.get_output_embeddings().weight.detach()[: plan.tokens]
     return Adaptation(
-        initialiser=config.initialiser,
+        initialiser=choice.initialiser,
+        reason=choice.reason,
         base_vocabulary_rows=len(base.embedding),
         vocabulary_rows=plan.rows,
         rows_copied=copied,
@@ -97,9 +168,16 @@ def describe(
         tied_embeddings=is_tied(model),
         parameters_before=parameters_before,
         parameters_after=count_parameters(model),
-        bits_per_byte_at_step_0=bits_per_byte,
+        row_lengths={name: row_lengths(matrix) for name, matrix in matrices.items()},
+        bits_per_byte_at_step_0=choice.bits_per_byte,
         measured_documents=measured_documents,
     )
+
+
+def row_lengths(matrix: torch.Tensor) -> RowLengths:
+    """Lengths of the rows of [rows, width]."""
+    lengths = matrix.norm(dim=1)
+    return RowLengths(smallest=float(lengths.min()), median=float(lengths.median()), largest=float(lengths.max()))
 
 
 def count_parameters(model: PreTrainedModel) -> int:

@@ -14,7 +14,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from steps.contract import ConfigError, StepError, write_json
 from steps.modeling.loading import load_model, save_model_as, stored_dtype
-from steps.modeling.vocabulary import set_special_tokens
+from steps.modeling.special_ids import set_special_tokens
 
 
 def check_target_modules(model: PreTrainedModel, target_modules: Sequence[str]) -> None:
