@@ -184,7 +184,8 @@ def command_code(arguments: list[str], as_json: bool) -> int:
     try:
         return app(args=arguments or ["--help"], prog_name="langadapt", standalone_mode=False) or 0
     except UsageProblem as error:
-        return print_error(error.format_message(), 1, as_json, usage_parts(error))
+        parts = usage_parts(error)
+        return print_error(f"{usage_line(error)} {parts['remedy']}", 1, as_json, parts)
     except (typer.Abort, KeyboardInterrupt):
         return print_error("interrupted", 130, as_json)
     except BrokenPipeError:
@@ -206,6 +207,12 @@ def command_code(arguments: list[str], as_json: bool) -> int:
             return print_error(f"{type(error).__name__}: {error}", EXIT_BUG, as_json, silent=not as_json)
         parts = {"subject": known.subject, "value": known.value, "limit": known.limit, "remedy": known.remedy}
         return print_error(str(known), 1, as_json, parts)
+
+
+def usage_line(error: Any) -> str:
+    """What a misused command line is told, as a sentence."""
+    line = error.format_message()
+    return line if line.endswith((".", "?")) else f"{line}."
 
 
 def usage_parts(error: Any) -> dict[str, object]:
