@@ -1,8 +1,10 @@
 """What running steps tell: their warnings once, as they appear; their progress; the newest attempt's alone."""
 
 import json
+import re
 
-from small_jobs import SmallRuns, policy, processing
+from small_jobs import RUN, SmallRuns, policy, processing
+from terminal import Terminal, python
 
 from pipeline.local.job_log import Done, LogFollower
 from pipeline.summary import summary_lines
@@ -78,3 +80,21 @@ def test_the_follower_reads_bit_by_bit_and_only_its_own_execution(tmp_path):
         stream.write("\n--- pipelines-abc-Train 2026\n")
     follower.read()
     assert (follower.progress, follower.metric, follower.warnings) == (None, "", [])
+
+
+def test_a_run_in_a_terminal_shows_progress_time_left_and_warnings_of_its_steps(tmp_path):
+    runs = SmallRuns(tmp_path)
+    tell = "[(print(f'progress: {done}/50 parts', flush=True), time.sleep(0.1)) for done in range(51)]"
+    definition = {"Steps": [processing("Read", f"{WARNING}; {tell}; {WRITE}")]}
+    terminal = Terminal(python(RUN), 100, 24, NO_COLOR="1")
+    terminal.send(json.dumps([definition, str(runs.folder), {}, {}]))
+    terminal.process.stdin.close()
+    terminal.wait_for(" parts, ")
+    shown = next(line for line in terminal.screen.visible if " parts, " in line)
+    done, left = re.search(r"(\d+)/50 parts, (\d+) s left", shown).groups()
+    # A tenth of a second a part, on a machine that may be busy.
+    assert (50 - int(done)) * 0.1 - 1 <= int(left) <= (50 - int(done)) * 0.3 + 1
+    assert terminal.end()[0] == 0
+    assert terminal.screen.lines[0] == "Read: warning: mojibake: 3 of 40 documents. Save them as UTF-8."
+    assert terminal.screen.lines[1].startswith("Read  Succeeded")
+    assert terminal.screen.lines[2].startswith("1 of 1 steps")
