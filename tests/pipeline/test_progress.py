@@ -219,3 +219,28 @@ def test_a_stream_that_is_no_terminal_gets_plain_lines_whatever_is_forced():
         assert "PrepareCorpus" in output
         assert bool(re.search(r"\x1b\[[0-9;]*m", output)) == expected
         assert not re.search(r"\x1b\[[0-9;?]*[A-LJKhl]", output)
+
+
+def test_a_passing_line_gives_way_to_the_next_and_leaves_nothing():
+    code = """
+import sys
+from pipeline.progress import progress_for
+progress = progress_for()
+progress.line("Making the sample's base model")
+progress.passing("step=20 loss=5.5")
+progress.passing("step=40")
+print("shown", flush=True)
+sys.stdin.readline()
+progress.line("kept")
+progress.passing("")
+"""
+    terminal = Terminal(python(code), 60, 24)
+    assert terminal.answer() == "shown"
+    terminal.take()
+    assert terminal.screen.visible == ["Making the sample's base model", "step=40"]
+    terminal.send("go on")
+    assert terminal.end()[0] == 0
+    assert [line for line in terminal.screen.visible if line] == ["Making the sample's base model", "kept"]
+    piped = Terminal(python(code.replace("progress_for()", "progress_for(sys.stdout)")), 60, 24)
+    piped.send("go on")
+    assert piped.end()[1].splitlines() == ["Making the sample's base model", "shown", "kept"]
