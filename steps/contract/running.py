@@ -105,7 +105,9 @@ def run_step(
         metrics = function(config, step_folders)
         if is_first_process:
             seal(step_folders, name, config, metrics, time.monotonic() - started, reports, _warnings)
-            report(**metrics)
+            # What is sealed is done, whether or not the log has room to say so.
+            with suppress(OSError):
+                report(**metrics)
         return EXIT_DONE
     except KeyboardInterrupt:
         return _fail("error: interrupted", EXIT_INTERRUPTED)

@@ -70,11 +70,13 @@ def step(tmp_path: Path) -> Path:
     return path
 
 
-def run_step(step: Path, *arguments: str, stderr=subprocess.PIPE, before=None, **variables: str):
+def run_step(
+    step: Path, *arguments: str, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, before=None, **variables: str
+):
     """The step in a process of its own. before: called in that process before it becomes the step."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **variables}
     command = [sys.executable, str(step), *arguments]
-    return subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=stderr, preexec_fn=before)
+    return subprocess.run(command, env=environment, stdout=stdout, stderr=stderr, preexec_fn=before)
 
 
 def only_line(errors: bytes) -> str:
@@ -171,6 +173,14 @@ def test_the_message_is_left_although_the_log_and_its_disk_are_full(disk: SmallD
     left = json.loads(message.read_text())
     assert (ended.returncode, left["exit_code"]) == (EXIT_USER_ERROR, EXIT_USER_ERROR)
     assert "No space left on device" in left["line"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_what_is_sealed_is_done_although_the_log_is_full(tmp_path: Path, step: Path) -> None:
+    with Path("/dev/full").open("wb") as log:
+        ended = run_step(step, f"--output={tmp_path / 'out'}", "--size=1000", stdout=log)
+    assert (ended.returncode, ended.stderr) == (EXIT_DONE, b"")
+    assert list(read_seal(tmp_path / "out").files) == ["content.bin"]
 
 
 def test_a_limit_of_file_sizes_is_told_as_well(tmp_path: Path, step: Path) -> None:
