@@ -270,4 +270,4 @@ def headline(summary: FineTuningSummary) -> dict[str, float | int | str]:
 
 if __name__ == "__main__":
     # Training jobs always carry a folder for checkpoints; nothing is kept in it here (see above).
-    sys.exit(run_step(fine_tune, FineTuneConfig, FOLDERS, checkpoints=True, reports=("training.json",)))
+    sys.exit(run_step(fine_tune, FineTuneConfig, FOLDERS, checkpoints=True, resumes=False, reports=("training.json",)))

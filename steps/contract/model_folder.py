@@ -55,7 +55,10 @@ def check_model_folder(folder: Path) -> None:
     """A configuration of a causal language model without code of its own, and whole weights in safetensors."""
     settings = read_model_settings(folder)
     if "auto_map" in settings:
-        raise StepError(str(folder), "config.json asks for code of its own", remedy="Give a model without remote code.")
+        classes = settings["auto_map"].values() if isinstance(settings["auto_map"], dict) else [settings["auto_map"]]
+        value = f"config.json asks for code of its own ({', '.join(sorted(map(str, classes)))})"
+        remedy = "Give a model that transformers knows; where it knows this one, take auto_map out of config.json."
+        raise StepError(str(folder), value, limit="no code but that of transformers", remedy=remedy)
     if "quantization_config" in settings:
         raise StepError(str(folder), "quantized weights", remedy="Give the model in float32, bfloat16 or float16.")
     if not isinstance(settings.get("model_type"), str):

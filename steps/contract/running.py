@@ -80,20 +80,22 @@ def run_step(
     folders: Sequence[Folder],
     *,
     checkpoints: bool = False,
+    resumes: bool = True,
     reports: Sequence[str] = (),
     shares_work: bool = False,
     arguments: Sequence[str] | None = None,
 ) -> int:
     """Runs one step from its command line and returns its exit code (see the module's docstring).
 
-    checkpoints: the step keeps unfinished work. reports: output files that are no content (see Manifest).
+    checkpoints: the step takes a folder for unfinished work. resumes: False for one that keeps nothing there.
+    reports: output files that are no content (see Manifest).
     shares_work: several instances each do a part of the work; any other step refuses to be one of several.
     """
     module = sys.modules[function.__module__]
     name = Path(getattr(module, "__file__", None) or function.__name__).stem
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if "--help" in arguments or "-h" in arguments:
-        return show_help(help_text(module.__doc__ or "", name, config_type, folders, checkpoints))
+        return show_help(help_text(module.__doc__ or "", name, config_type, folders, checkpoints, resumes))
     signal.signal(signal.SIGTERM, _stop_on_sigterm)
     started = time.monotonic()
     _warnings.clear()
@@ -246,7 +248,12 @@ def show_help(text: str) -> int:
 
 
 def help_text(
-    description: str, name: str, config_type: type[StepConfig], folders: Sequence[Folder], checkpoints: bool
+    description: str,
+    name: str,
+    config_type: type[StepConfig],
+    folders: Sequence[Folder],
+    checkpoints: bool,
+    resumes: bool = True,
 ) -> str:
     """What `python -m steps.<name> --help` prints: the module's docstring, the folders, every setting."""
     lines = [description.strip(), "", "Folders:"]
@@ -255,7 +262,8 @@ def help_text(
         lines.append(f"  --{folder.name} DIR  {kind}{'' if folder.required else ', optional'}")
     lines.append("  --output DIR  new or empty; sealed by manifest.json when the step is done")
     if checkpoints:
-        lines.append("  --checkpoints DIR  where an interrupted run goes on from, optional")
+        use = "where an interrupted run goes on from" if resumes else "taken and left empty: a stopped run begins anew"
+        lines.append(f"  --checkpoints DIR  {use}, optional")
     lines += ["", "Settings:"]
     for field_name, info in config_type.model_fields.items():
         default = "required" if info.is_required() else f"default {info.default}"
