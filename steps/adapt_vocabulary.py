@@ -63,7 +63,7 @@ def adapt_vocabulary(config: AdaptVocabularyConfig, folders: StepFolders) -> dic
     plan = plan_vocabulary(load_tokenizer(base_folder), tokenizer, base_rows=len(base.embedding))
     if "extend" in names:
         check_extends(plan)
-    set_special_tokens(model, tokenizer, {origin: new for new, origin in plan.copied.items()})
+    set_special_tokens(model, tokenizer, plan.new_id)
 
     documents = list(itertools.islice(iterate_split(folders["corpus"], "validation"), config.measured_documents))
     similar = None

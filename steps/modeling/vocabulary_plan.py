@@ -45,6 +45,11 @@ class VocabularyPlan:
     special: frozenset[int]
     not_extended: str
 
+    @property
+    def new_id(self) -> dict[int, int]:
+        """New ids by base id; where two new tokens share a base token, the first."""
+        return {origin: new for new, origin in reversed(self.copied.items())}
+
 
 def plan_vocabulary(base: PreTrainedTokenizerBase, new: PreTrainedTokenizerBase, base_rows: int) -> VocabularyPlan:
     """The origin of every new row. `base_rows` is the height of the base model's embedding.
