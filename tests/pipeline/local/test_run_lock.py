@@ -24,18 +24,21 @@ import threading
 signal.signal(signal.SIGTERM, lambda number, frame: (time.sleep(0.8), sys.exit(143)))
 threading.Event().wait()
 """
+# Makes the sample with a base model that is done when the test says so.
 MAKES_SAMPLE = """
 import sys, time
 from pathlib import Path
 from steps.make_sample import cached_sample
+place = Path(sys.argv[1])
 def train(texts, folder):
-    with Path(sys.argv[2]).open("a") as stream:
+    with (place / "made").open("a") as stream:
         stream.write("made\\n")
     folder.mkdir()
     for number in range(20):
         (folder / f"part-{number}").write_text("model")
-        time.sleep(0.05)
-folder = cached_sample(Path(sys.argv[1]), train)
+    while not (place / "go").exists():
+        time.sleep(0.02)
+folder = cached_sample(place / "cache", train)
 print(folder, len(list((folder / "base_model").iterdir())))
 """
 
@@ -109,20 +112,28 @@ def test_the_lock_of_a_dead_process_is_taken_over_in_one_line(runs):
     assert not runs.lines
 
 
+HOLDS = """
+import sys, time
+from pathlib import Path
+from pipeline.local.run_lock import RunLock
+with RunLock(Path(sys.argv[1]), print):
+    while not Path(sys.argv[2]).exists():
+        time.sleep(0.02)
+"""
+
+
 def test_of_many_that_start_at_once_one_gets_the_folder(runs):
-    code = (
-        "import sys, time; from pathlib import Path; from pipeline.local.run_lock import RunLock\n"
-        "with RunLock(Path(sys.argv[1]), print): print('held', flush=True); time.sleep(3)"
-    )
-    started = [
-        subprocess.Popen([sys.executable, "-c", code, str(runs.run_folder)], cwd=ROOT, stdout=subprocess.PIPE,
-                         stderr=subprocess.PIPE, text=True)
-        for _ in range(4)
-    ]  # fmt: skip
-    ended = {process.pid: process.communicate(timeout=30) for process in started}
-    (holder,) = [number for number, (out, _) in ended.items() if out == "held\n"]
-    refused = [errors for number, (_, errors) in ended.items() if number != holder]
-    assert all(f"is in use by process {holder}." in errors for errors in refused)
+    go = runs.folder / "go"
+    command = [sys.executable, "-c", HOLDS, str(runs.run_folder), str(go)]
+    started = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    deadline = time.monotonic() + 60
+    while sum(process.poll() is None for process in started) > 1 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    go.touch()
+    errors = {process.pid: process.communicate(timeout=30)[1] for process in started}
+    (holder,) = [process.pid for process in started if process.returncode == 0]
+    refused = [text for number, text in errors.items() if number != holder]
+    assert all(f"is in use by process {holder}." in text for text in refused)
 
 
 # --- file systems and machines ----------------------------------------------------------------------------------------
@@ -174,40 +185,43 @@ def test_half_written_files_of_dead_processes_are_cleared_and_no_others(runs):
 
 def start_making(tmp_path):
     return subprocess.Popen(
-        [sys.executable, "-c", MAKES_SAMPLE, str(tmp_path / "cache"), str(tmp_path / "made")],
-        cwd=ROOT, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", MAKES_SAMPLE, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
 
 
-def test_two_first_runs_make_the_sample_once(tmp_path):
+def folders_in(cache):
+    return [path.name for path in cache.iterdir() if path.is_dir()]
+
+
+def test_first_runs_at_once_make_the_sample_once(tmp_path):
     started = [start_making(tmp_path) for _ in range(3)]
-    outputs = {process.pid: process.communicate(timeout=60)[0].splitlines() for process in started}
+    first = {process.pid: process.stdout.readline() for process in started}
+    (maker,) = [number for number, line in first.items() if line.startswith("Making")]
+    waiting = [line for number, line in first.items() if number != maker]
+    assert waiting == [f"Waiting for process {maker}, which is making the sample's base model.\n"] * 2
+    (tmp_path / "go").touch()
     folder = tmp_path / "cache" / f"sample-{sample_digest()[:16]}"
+    assert [process.communicate(timeout=60)[0] for process in started] == [f"{folder} 20\n"] * 3
     assert (tmp_path / "made").read_text() == "made\n"
-    assert {lines[-1] for lines in outputs.values()} == {f"{folder} 20"}
-    (maker,) = [number for number, lines in outputs.items() if lines[0].startswith("Making")]
-    waiting = [lines[0] for number, lines in outputs.items() if number != maker]
-    assert set(waiting) <= {f"Waiting for process {maker}, which is making the sample's base model.", f"{folder} 20"}
-    assert any(line.startswith("Waiting") for line in waiting)
-    assert [path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()] == [folder.name]
+    assert folders_in(tmp_path / "cache") == [folder.name]
 
 
 def test_where_the_maker_is_killed_the_one_that_waits_makes_it_and_clears_what_was_left(tmp_path):
     maker = start_making(tmp_path)
-    deadline = time.monotonic() + 20
-    while not (tmp_path / "made").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    assert maker.stdout.readline().startswith("Making")
     waiting = start_making(tmp_path)
     assert waiting.stdout.readline() == f"Waiting for process {maker.pid}, which is making the sample's base model.\n"
+    while not (tmp_path / "made").exists():
+        time.sleep(0.02)
     maker.kill()
     maker.wait()
     maker.stdout.close()
+    (tmp_path / "go").touch()
     lines = waiting.communicate(timeout=60)[0].splitlines()
     assert lines[0].startswith("Making")
-    assert lines[-1].endswith(" 20")
+    assert lines[1].endswith(" 20")
     assert (tmp_path / "made").read_text() == "made\nmade\n"
-    assert len([path for path in (tmp_path / "cache").iterdir() if path.is_dir()]) == 1
+    assert len(folders_in(tmp_path / "cache")) == 1
 
 
 def test_leftovers_of_other_samples_go_only_where_nobody_makes_them(tmp_path):
