@@ -20,7 +20,7 @@ from steps.text.languages import (
     main_script,
     profile_distance,
 )
-from steps.text.repetition import RepeatedLines
+from steps.text.repeated_lines import RepeatedLines
 
 # Headings in capitals stand in any text; a fifth is another way of writing.
 CAPITALS_SHARE = 0.2

@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy
 
 from steps.text.corpus_checks import Finding
-from steps.text.repetition import HeldoutPassages
 
 EXTRA_HELDOUT, TEST, TRAIN = "extra_heldout", "test", "train"
 NAME = "heldout-in-training"
 # Texts quote one another: of a code of laws, 2.8% of the test paragraphs stand in longer ones.
 WARNED_TEST_SHARE = 0.05
 MIN_WARNED_TEST_DOCUMENTS = 3
+
+# Of a held-out document the smallest hashes of its shingles are kept: a fair sample of them.
+PASSAGE_SHINGLES = 64
+# Shorter ones are set phrases and headings, which stand in other documents by right.
+MIN_PASSAGE_SHINGLES = 8
+PASSAGE_SHARE = 0.8
+
+
+class HeldoutPassages:
+    """Held-out documents, and which of them stand whole, as a passage, in training documents.
+
+    In memory are 64 shingles of each held-out document at most, of 100 bytes or so.
+    """
+
+    def __init__(self) -> None:
+        self._owners: dict[int, list[int]] = {}
+        self._sizes: dict[int, int] = {}
+        self.found: set[int] = set()
+
+    @property
+    def documents(self) -> int:
+        """Held-out documents that are long enough to be looked for."""
+        return len(self._sizes)
+
+    def hold_out(self, document: int, shingles: numpy.ndarray) -> None:
+        """document: the held-out document's number. shingles: its sorted distinct uint64 hashes."""
+        if shingles.size < MIN_PASSAGE_SHINGLES:
+            return
+        kept = shingles[:PASSAGE_SHINGLES].tolist()
+        for shingle in kept:
+            self._owners.setdefault(shingle, []).append(document)
+        self._sizes[document] = len(kept)
+
+    def look_in(self, shingles: numpy.ndarray) -> None:
+        """Notes the held-out documents that stand in a training document of these shingles."""
+        owners = self._owners
+        hits = Counter(owner for shingle in shingles.tolist() if shingle in owners for owner in owners[shingle])
+        self.found.update(owner for owner, hit in hits.items() if hit >= PASSAGE_SHARE * self._sizes[owner])
 
 
 class HeldoutCheck:
