@@ -70,6 +70,33 @@ def test_the_same_again_is_cached_and_registers_nothing(place: Workplace) -> Non
     assert len(place.versions()) == 1
 
 
+def test_json_and_quiet_leave_one_object_and_nothing_else(place: Workplace) -> None:
+    quiet = place.run("--json", "--quiet")
+    assert (quiet.returncode, quiet.stderr) == (EXIT_DONE, "")
+    told = json.loads(quiet.stdout)
+    assert (told["state"], told["failure"], told["warnings"]) == ("Succeeded", None, [])
+    shown = place.run("--quiet")
+    assert (shown.returncode, shown.stderr) == (EXIT_DONE, "")
+    assert len(shown.stdout.splitlines()) == 5
+    assert shown.stdout.startswith("fertility:")
+
+
+def test_a_selection_runs_the_steps_named_and_says_so(place: Workplace) -> None:
+    selected = place.run("--from", "QualityGate")
+    assert selected.returncode == EXIT_DONE, selected.stderr
+    states = place.states()
+    assert {states[name] for name in JOB_STEPS} == {"Cached"}
+    assert (states["QualityGate"], states["RegisterModel"]) == ("Succeeded", "Succeeded")
+    assert "selected:       --from QualityGate; 0 of" in selected.stdout
+    refused = place.run("--only", "FineTune", "--set", "continued_pretraining.phase_2_steps=9")
+    assert refused.returncode == 1
+    assert refused.stderr.count("error: ") == 1
+    assert "ContinuedPretraining: not current in the cache (changed: " in refused.stderr
+    # FineTune does not come into it: nothing ran.
+    assert set(place.states().values()) == {"Succeeded", "Cached", "Failed", "NotRun"}
+    assert len(place.versions()) == 1
+
+
 def test_a_fine_tuning_setting_reruns_what_follows_alone(place: Workplace) -> None:
     assert place.run("--set", "fine_tune.learning_rate=0.001").returncode == EXIT_DONE
     states = place.states()
@@ -131,6 +158,8 @@ def test_one_byte_of_the_corpus_reruns_everything(place: Workplace) -> None:
         (["--registry", "corpus.jsonl"], "corpus.jsonl is a file"),
         (["--run-dir", "corpus.jsonl/x"], "corpus.jsonl is a file"),
         (["--set", "data.base_model="], "data.base_model: ''"),
+        (["--only", "FineTun"], "--only: FineTun; limit a step of the definition. Did you mean FineTune?"),
+        (["--from", "FineTune", "--only", "Evaluate"], "limit one of the two"),
     ],
 )
 def test_misuse_is_one_line_and_exit_1(place: Workplace, arguments: list[str], words: str) -> None:
