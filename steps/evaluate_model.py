@@ -1,14 +1,15 @@
-"""Evaluate: bits per byte of base, pretrained, candidate and champion on held-out documents, and samples of each.
+"""Evaluate: base, pretrained, candidate and champion on the same held-out text; everything a person approves from.
 
     python -m steps.evaluate_model --base_model DIR --pretrained DIR --model DIR --champion DIR --corpus DIR \\
-        --output DIR [--context_bytes=4096]
+        [--accuracy DIR] --output DIR [--context_bytes=4096]
 
 Reads    base_model  the model that everything started from
          pretrained  ContinuedPretraining's output
          model       FineTune's output: the candidate
          champion    the newest approved version, at equal bytes alone (read only where champion_present is true)
-         corpus      PrepareCorpus' output: test, and extra_heldout and source_test where it has them
-Writes   evaluation.json  the numbers that the gate reads
+         corpus      PrepareCorpus' output: test, train, and extra_heldout and source_test where it has them
+         accuracy    questions with answers (optional; their form: steps/text/accuracy_items.py)
+Writes   evaluation.json  the numbers that the gate reads (their form: steps/schemas/evaluation.py)
          samples.jsonl    the first held-out prompts, continued greedily by base, pretrained and candidate
 
 What bits per byte is stands in steps/modeling/bits_per_byte.py. Models are loaded one at a time, in float32.
@@ -16,26 +17,35 @@ What bits per byte is stands in steps/modeling/bits_per_byte.py. Models are load
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 
 from transformers.utils import logging as transformers_logging
 
 from steps.configs.evaluate_model import EvaluateModelConfig
-from steps.contract import Folder, StepFolders, report, run_step, write_atomically, write_json
-from steps.modeling.bits_per_byte import DocumentScores, score_documents
+from steps.contract import Folder, StepError, StepFolders, run_step, write_atomically, write_json
+from steps.modeling.bits_per_byte import DocumentScores
 from steps.modeling.bootstrap import paired_bootstrap
-from steps.modeling.generation import continue_greedily, stop_token_ids
-from steps.modeling.loading import choose_device, encode_plain, load_model, load_tokenizer
+from steps.modeling.measuring import MEASURES, Measured, Wanted, measure_model
 from steps.modeling.scoring_progress import ScoringProgress
-from steps.schemas.evaluation import BitsPerByte, Champion, Evaluation, Retention, Sample
-from steps.text.corpus import read_split, read_summary, text_sha256
+from steps.schemas.evaluation import (
+    BitsPerByte,
+    Champion,
+    ContaminationSection,
+    Evaluation,
+    Retention,
+    Sample,
+    SharedText,
+    TaskAccuracy,
+)
+from steps.text.accuracy_items import AccuracyTask, read_accuracy_tasks
+from steps.text.contamination import NGRAM_WORDS, measure_contamination
+from steps.text.corpus import iterate_split, read_split, read_summary, text_sha256
 
 FOLDERS = [
     Folder("base_model", sealed=False),
@@ -43,59 +53,45 @@ FOLDERS = [
     Folder("model"),
     Folder("champion", sealed=False),
     Folder("corpus"),
+    Folder("accuracy", sealed=False, required=False),
 ]
-# What is measured: the name of a score, the corpus split, the kind of context.
-MEASURES = {
-    "equal_bytes": ("test", "context_bytes"),
-    "equal_tokens": ("test", "context_tokens"),
-    "extra_heldout": ("extra_heldout", "context_bytes"),
-    "retention": ("source_test", "context_bytes"),
-}
-Scores = Mapping[str, DocumentScores]
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Scores of one model by name (see MEASURES), and its continuations of the prompts."""
-
-    scores: Scores
-    continuations: list[str]
+# An interval needs two documents; retention has none.
+LEAST_DOCUMENTS = {"test": 2, "extra_heldout": 2, "source_test": 1}
 
 
 def evaluate_model(config: EvaluateModelConfig, folders: StepFolders) -> dict[str, float | int | str]:
     """Scores every model on the same documents, writes the comparison, returns its headline figures."""
     transformers_logging.disable_progress_bar()
+    # What may be at fault with the user's files comes before the hours of scoring.
+    accuracy_folder = folders.get("accuracy")
+    tasks = [] if accuracy_folder is None else read_accuracy_tasks(accuracy_folder, config.max_accuracy_items)
     texts = read_texts(folders["corpus"], config.max_documents)
     prompts = [first_words(text, config.sample_prompt_words) for text in texts["test"][: config.samples]]
 
     measures = [measure for measure, (split, _) in MEASURES.items() if split in texts]
-    without_retention = [measure for measure in measures if measure != "retention"]
-    of_champion = ["equal_bytes"] if config.champion_present else []
-    every = [*measures, *without_retention, *measures, *of_champion]
-    progress = ScoringProgress(sum(len(texts[MEASURES[measure][0]]) for measure in every))
-    base = measure_model("base", folders["base_model"], texts, measures, prompts, config, progress)
-    pretrained = measure_model("pretrained", folders["pretrained"], texts, without_retention, prompts, config, progress)
-    candidate = measure_model("candidate", folders["model"], texts, measures, prompts, config, progress)
-    champion = base
+    wanted = {
+        "base": Wanted(measures, prompts, tasks),
+        "pretrained": Wanted([measure for measure in measures if measure != "retention"], prompts, tasks),
+        "candidate": Wanted(measures, prompts, tasks),
+    }
+    models = {"base": folders["base_model"], "pretrained": folders["pretrained"], "candidate": folders["model"]}
     if config.champion_present:
-        champion = measure_model("champion", folders["champion"], texts, of_champion, [], config, progress)
-
+        wanted["champion"], models["champion"] = Wanted(["equal_bytes"]), folders["champion"]
+    progress = ScoringProgress(sum(part.documents(texts) for part in wanted.values()))
+    found = {
+        name: measure_model(name, folder, texts, wanted[name], config, progress) for name, folder in models.items()
+    }
     evaluation = Evaluation(
-        bits_per_byte=compare("equal_bytes", base, pretrained, candidate, config),
-        equal_tokens=compare("equal_tokens", base, pretrained, candidate, config),
-        extra_heldout=(
-            compare("extra_heldout", base, pretrained, candidate, config) if "extra_heldout" in texts else None
-        ),
-        champion=compare_champion(champion, candidate, config),
-        retention=compare_retention(base, candidate) if "source_test" in texts else None,
-        samples=[
-            Sample(prompt=prompt, base=of_base, pretrained=of_pretrained, candidate=of_candidate)
-            for prompt, of_base, of_pretrained, of_candidate in zip(
-                prompts, base.continuations, pretrained.continuations, candidate.continuations, strict=True
-            )
-        ],
-        bytes_scored=base.scores["equal_bytes"].bytes_scored,
-        documents=base.scores["equal_bytes"].documents,
+        bits_per_byte=compare("equal_bytes", found, config),
+        equal_tokens=compare("equal_tokens", found, config),
+        extra_heldout=compare("extra_heldout", found, config) if "extra_heldout" in texts else None,
+        champion=compare_champion(found.get("champion", found["base"]), found["candidate"], config),
+        retention=compare_retention(found["base"], found["candidate"]) if "source_test" in texts else None,
+        accuracy=compare_accuracy(tasks, found) if tasks else None,
+        contamination=find_contamination(folders["corpus"], texts, tasks),
+        samples=collect_samples(prompts, found),
+        bytes_scored=found["base"].scores["equal_bytes"].bytes_scored,
+        documents=found["base"].scores["equal_bytes"].documents,
         text_sha256=hashlib.sha256("\0".join(texts["test"]).encode()).hexdigest(),
     )
     write_json(folders.output / "evaluation.json", evaluation.model_dump(mode="json"))
@@ -104,49 +100,31 @@ def evaluate_model(config: EvaluateModelConfig, folders: StepFolders) -> dict[st
 
 
 def read_texts(corpus: Path, max_documents: int) -> dict[str, list[str]]:
-    """Held-out documents by split, those that the corpus has, the first max_documents of each by their hash."""
+    """Held-out documents by split, those that the corpus has, the first max_documents of each by their hash.
+
+    Raises StepError for a split without enough text to measure on.
+    """
     present = read_summary(corpus).splits
     splits = {split for split, _ in MEASURES.values() if split == "test" or split in present}
-    return {split: sorted(read_split(corpus, split), key=text_sha256)[:max_documents] for split in sorted(splits)}
+    texts = {split: sorted(read_split(corpus, split), key=text_sha256)[:max_documents] for split in sorted(splits)}
+    for split, documents in texts.items():
+        least, text_bytes = LEAST_DOCUMENTS[split], sum(len(document.encode()) for document in documents)
+        if len(documents) < least or text_bytes == 0:
+            raise StepError(
+                f"{split} split",
+                f"{len(documents)} documents of {text_bytes} bytes",
+                limit=f"at least {least}, none of them empty",
+                remedy="Give more text, or a larger share of it (prepare_corpus.test_share).",
+            )
+    return texts
 
 
-def measure_model(
-    name: str,
-    folder: Path,
-    texts: Mapping[str, list[str]],
-    measures: Sequence[str],
-    prompts: list[str],
-    config: EvaluateModelConfig,
-    progress: ScoringProgress,
-) -> Measured:
-    """Loads one model, takes the measures named (see MEASURES), continues the prompts, and lets go of the model."""
-    tokenizer = load_tokenizer(folder)
-    model = load_model(folder, device=choose_device(config.device))
-    scores: dict[str, DocumentScores] = {}
-    for measure in measures:
-        split, context = MEASURES[measure]
-        length = {context: getattr(config, context)}
-        tell = progress.next(len(texts[split]))
-        scores[measure] = score_documents(
-            model, tokenizer, texts[split], batch_tokens=config.batch_tokens, tell=tell, **length
-        )
-        report(model=name, measure=measure, bits_per_byte=scores[measure].bits_per_byte)
-    ids = [[tokenizer.bos_token_id, *encoded] for encoded in encode_plain(tokenizer, prompts)]
-    replies = continue_greedily(model, ids, new_tokens=config.sample_new_tokens, stop_ids=stop_token_ids(tokenizer))
-    continuations = [str(tokenizer.decode(reply, skip_special_tokens=True)) for reply in replies]
-    del model
-    gc.collect()
-    return Measured(scores, continuations)
-
-
-def compare(
-    measure: str, base: Measured, pretrained: Measured, candidate: Measured, config: EvaluateModelConfig
-) -> BitsPerByte:
-    """Three models on the same documents; the interval is of base - candidate."""
-    of_base, of_candidate = base.scores[measure], candidate.scores[measure]
+def compare(measure: str, found: Mapping[str, Measured], config: EvaluateModelConfig) -> BitsPerByte:
+    """Base, pretrained and candidate on the same documents; the interval is of base - candidate."""
+    of_base, of_candidate = found["base"].scores[measure], found["candidate"].scores[measure]
     return BitsPerByte(
         base=of_base.bits_per_byte,
-        pretrained=pretrained.scores[measure].bits_per_byte,
+        pretrained=found["pretrained"].scores[measure].bits_per_byte,
         candidate=of_candidate.bits_per_byte,
         improvement=of_base.bits_per_byte - of_candidate.bits_per_byte,
         improvement_ci95=interval(of_base, of_candidate, config),
@@ -176,6 +154,55 @@ def compare_retention(base: Measured, candidate: Measured) -> Retention:
         documents=of_base.documents,
         bytes_scored=of_base.bytes_scored,
     )
+
+
+def compare_accuracy(tasks: Sequence[AccuracyTask], found: Mapping[str, Measured]) -> dict[str, TaskAccuracy]:
+    """The accuracy of base, pretrained and candidate by task."""
+    return {
+        task.name: TaskAccuracy(
+            kind=task.kind,
+            items=len(task.items),
+            chance=task.chance,
+            base=found["base"].accuracy[task.name],
+            pretrained=found["pretrained"].accuracy[task.name],
+            candidate=found["candidate"].accuracy[task.name],
+        )
+        for task in tasks
+    }
+
+
+def find_contamination(
+    corpus: Path, texts: Mapping[str, list[str]], tasks: Sequence[AccuracyTask]
+) -> ContaminationSection:
+    """What of the test documents, the extra held-out text and the questions stands in the training documents."""
+    groups: dict[str, Sequence[str]] = {split: texts[split] for split in ("test", "extra_heldout") if split in texts}
+    of_tasks = {task.name: [item.text for item in task.items] for task in tasks}
+    found = measure_contamination(
+        {**groups, **{f"task {name}": items for name, items in of_tasks.items()}}, iterate_split(corpus, "train")
+    )
+    shared = {
+        name: SharedText(texts=part.texts, contaminated=part.found, share=part.share, too_short=part.too_short)
+        for name, part in found.items()
+    }
+    return ContaminationSection(
+        ngram_words=NGRAM_WORDS,
+        test=shared["test"],
+        extra_heldout=shared.get("extra_heldout"),
+        accuracy={name: shared[f"task {name}"] for name in of_tasks},
+    )
+
+
+def collect_samples(prompts: Sequence[str], found: Mapping[str, Measured]) -> list[Sample]:
+    """The prompts with the continuations of base, pretrained and candidate side by side."""
+    names = ("base", "pretrained", "candidate")
+    return [
+        Sample(
+            prompt=prompt,
+            **{name: found[name].continuations[index] for name in names},
+            figures={name: found[name].figures[index] for name in names},
+        )
+        for index, prompt in enumerate(prompts)
+    ]
 
 
 def interval(first: DocumentScores, second: DocumentScores, config: EvaluateModelConfig) -> tuple[float, float]:
@@ -209,6 +236,10 @@ def headline(evaluation: Evaluation) -> dict[str, float | int | str]:
         "champion_improvement": evaluation.champion.improvement,
         "documents": evaluation.documents,
     }
+    metrics["contaminated_share"] = evaluation.contamination.test.share
+    if evaluation.samples:
+        for name, key in (("base", "repeated_trigrams_base"), ("candidate", "repeated_trigrams")):
+            metrics[key] = mean(sample.figures[name].repeated_trigrams for sample in evaluation.samples)
     if evaluation.extra_heldout is not None:
         metrics["extra_heldout_bits_per_byte"] = evaluation.extra_heldout.candidate
     if evaluation.retention is not None:

@@ -24,7 +24,9 @@ CAUSAL_ENDINGS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 INPUT_MATRICES = ("embed_tokens.weight", "wte.weight", "embed_in.weight")
 HEAD = "lm_head.weight"
 SLOW_TOKENIZER_FILES = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
-# Classes that know no BOS token of their own.
+# One of them stands in a byte-level or a sentencepiece-like tokenizer; U+2581 is how the latter writes a space.
+SPELLING_MARKS = ('"ByteLevel"', '"Metaspace"', "\u2581")
+# Classes that know no special tokens of their own.
 PLAIN_TOKENIZER_CLASSES = (None, "PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend")
 MODEL_REMEDY = "Give a Hugging Face model folder."
 FETCH_REMEDY = "Fetch the model again."
@@ -98,7 +100,7 @@ def text_settings(folder: Path) -> dict[str, Any]:
 
 
 def check_tokenizer_files(folder: Path) -> int:
-    """A fast, byte-level tokenizer with a BOS token; returns how many tokens it has."""
+    """A fast tokenizer whose tokens spell bytes, with a BOS or EOS token; returns how many tokens it has."""
     path = folder / "tokenizer.json"
     if not path.is_file():
         slow = [name for name in SLOW_TOKENIZER_FILES if (folder / name).is_file()]
@@ -111,24 +113,29 @@ def check_tokenizer_files(folder: Path) -> int:
     vocabulary = model.get("vocab")
     if not isinstance(vocabulary, dict | list):
         raise StepError(str(path), "no vocabulary", remedy="Fetch the tokenizer again.")
-    if '"ByteLevel"' not in json.dumps([tokenizer.get("pre_tokenizer"), tokenizer.get("decoder")]):
+    parts = [tokenizer.get(name) for name in ("normalizer", "pre_tokenizer", "decoder")]
+    if not any(mark in json.dumps(parts, ensure_ascii=False) for mark in SPELLING_MARKS):
         kind = model.get("type") or "unknown"
-        remedy = "Give a model with a byte-level tokenizer, such as Llama 3."
-        raise StepError(str(path), f"a {kind} tokenizer that is not byte-level", limit="byte-level BPE", remedy=remedy)
-    _check_bos(folder)
+        remedy = "Give a model with such a tokenizer, such as Llama 3, Qwen, Gemma or Mistral."
+        value = f"a {kind} tokenizer whose tokens do not spell bytes"
+        raise StepError(str(path), value, limit="byte-level or sentencepiece", remedy=remedy)
+    _check_document_marks(folder)
     plain = set(vocabulary) if isinstance(vocabulary, dict) else {entry[0] for entry in vocabulary}
     return len(plain | {entry["content"] for entry in tokenizer.get("added_tokens") or []})
 
 
-def _check_bos(folder: Path) -> None:
-    path = folder / "tokenizer_config.json"
+def _check_document_marks(folder: Path) -> None:
+    """What stands before a document is BOS or, for a model without one (Qwen), the end of the document before."""
+    path, special = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
     settings = _read_object(path) if path.is_file() else {}
-    special = folder / "special_tokens_map.json"
-    if settings.get("bos_token") or (special.is_file() and _read_object(special).get("bos_token")):
+    named = _read_object(special) if special.is_file() else {}
+    names = ("bos_token", "eos_token")
+    if any(settings.get(name) or named.get(name) for name in names):
         return
     # Absent, it may be the class's own; null says that there is none.
-    if "bos_token" in settings or settings.get("tokenizer_class") in PLAIN_TOKENIZER_CLASSES:
-        raise StepError(str(folder), "the tokenizer has no BOS token", remedy="Set bos_token in tokenizer_config.json.")
+    if all(name in settings for name in names) or settings.get("tokenizer_class") in PLAIN_TOKENIZER_CLASSES:
+        remedy = "Set bos_token or eos_token in tokenizer_config.json."
+        raise StepError(str(folder), "the tokenizer has no BOS and no EOS token", remedy=remedy)
 
 
 def _read_object(path: Path) -> dict[str, Any]:

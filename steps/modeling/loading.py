@@ -39,14 +39,15 @@ def choose_device(setting: str) -> torch.device:
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The fast tokenizer of a folder. Raises StepError where there is none or it has no BOS token."""
+    """The fast tokenizer of a folder. Raises StepError where there is none, or it has neither BOS nor EOS token."""
     if not (folder / "tokenizer.json").is_file():
         raise StepError(str(folder), "no tokenizer.json", remedy="Give a model folder with a fast tokenizer.")
     # Parsed first: the library's own error for a damaged file names no file.
     load_fast_tokenizer(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    if tokenizer.bos_token_id is None:
-        raise StepError(str(folder), "the tokenizer has no BOS token", remedy="Set bos_token in tokenizer_config.json.")
+    if tokenizer.bos_token_id is None and tokenizer.eos_token_id is None:
+        remedy = "Set bos_token or eos_token in tokenizer_config.json."
+        raise StepError(str(folder), "the tokenizer has no BOS and no EOS token", remedy=remedy)
     return tokenizer
 
 

@@ -116,8 +116,8 @@ def read_only_folder(place: Place) -> BadInput | None:
     return place.run("--run-dir", str(target / "run"))
 
 
-def remove_bos(folder: Path) -> None:
-    change_json(folder / "tokenizer_config.json", bos_token=None)
+def remove_document_marks(folder: Path) -> None:
+    change_json(folder / "tokenizer_config.json", bos_token=None, eos_token=None)
 
 
 def slow_tokenizer_only(folder: Path) -> None:
@@ -295,7 +295,7 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     "model-slow-tokenizer": lambda place: place.model(slow_tokenizer_only),
     "model-tokenizer-cut": lambda place: place.model(lambda folder: keep_half(folder / "tokenizer.json")),
     "model-tokenizer-not-byte-level": lambda place: place.model(not_byte_level),
-    "model-tokenizer-without-bos": lambda place: place.model(remove_bos),
+    "model-tokenizer-without-document-marks": lambda place: place.model(remove_document_marks),
     "model-fewer-rows-than-tokens": lambda place: place.model(more_tokens_than_rows),
     "model-vocabulary-differs": lambda place: place.model(settings_changed(vocab_size=512)),
     "model-without-weights": lambda place: place.model(lambda folder: (folder / "model.safetensors").unlink()),
