@@ -59,12 +59,26 @@ def tokenize_corpus(config: TokenizeCorpusConfig, folders: StepFolders) -> dict[
             report_progress(sum(len(done) for done in parts.values()), shards, "shards")
     blocks = sum(part.blocks for part in parts["train"])
     tokens = sum(part.tokens for part in parts["train"])
+    if folders.instance_count == 1:
+        # One of several instances sees its own parts alone.
+        check_fills_a_block(tokens, config.block_tokens)
     return {
         "train_blocks": blocks,
         "train_tokens": tokens,
         "validation_blocks": sum(part.blocks for part in parts["validation"]),
         "useful_share": tokens / (blocks * config.block_tokens) if blocks else 0.0,
     }
+
+
+def check_fills_a_block(train_tokens: int, block_tokens: int) -> None:
+    """Raises StepError for a corpus so small that a block would be mostly padding."""
+    if train_tokens < block_tokens:
+        raise StepError(
+            "corpus",
+            f"{train_tokens:,} tokens in train",
+            limit=f"at least {block_tokens:,}, one block",
+            remedy="Give more text or lower tokenize_corpus.block_tokens.",
+        )
 
 
 def token_id(tokenizer: Tokenizer, token: str) -> int:
