@@ -238,8 +238,9 @@ def headline(evaluation: Evaluation) -> dict[str, float | int | str]:
     }
     metrics["contaminated_share"] = evaluation.contamination.test.share
     if evaluation.samples:
-        for name, key in (("base", "repeated_trigrams_base"), ("candidate", "repeated_trigrams")):
-            metrics[key] = mean(sample.figures[name].repeated_trigrams for sample in evaluation.samples)
+        figures = [sample.figures for sample in evaluation.samples]
+        metrics["repeated_trigrams_base"] = mean(of_sample["base"].repeated_trigrams for of_sample in figures)
+        metrics["repeated_trigrams"] = mean(of_sample["candidate"].repeated_trigrams for of_sample in figures)
     if evaluation.extra_heldout is not None:
         metrics["extra_heldout_bits_per_byte"] = evaluation.extra_heldout.candidate
     if evaluation.retention is not None:

@@ -20,6 +20,8 @@ from steps.contract import StepError, warn
 
 # Logits computed at once: 32 MiB in float32, whatever the vocabulary.
 CHUNK_LOGITS = 2**23
+# On a CPU larger batches are slower: what one layer hands to the next no longer fits into the cache.
+CPU_BATCH_TOKENS = 2_048
 # The output layer on the last hidden state must give the model's own logits, relative to their size.
 HEAD_TOLERANCE = 1e-3
 # Values that a cap or a scale of logits shows itself on; those of real models are rarely larger.
@@ -88,6 +90,8 @@ class TokenScorer:
 
         batch_tokens bounds one forward pass, padding included. tell: gets the share done, 0 to 1, after each pass.
         """
+        if self._model.device.type == "cpu":
+            batch_tokens = min(batch_tokens, CPU_BATCH_TOKENS)
         if not self._has_plain_head:
             batch_tokens = min(batch_tokens, max(1, CHUNK_LOGITS // self.vocabulary))
         scores: list[TokenScores | None] = [None] * len(windows)

@@ -1,6 +1,8 @@
-"""evaluation.json: the numbers that the gate reads and a person approves from. All bits per byte; lower is better."""
+"""evaluation.json: the numbers that the gate reads and a person approves from. Bits per byte: lower is better."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -44,13 +46,68 @@ class Retention(MeasuredText):
     loss: float
 
 
+class Proportion(Section):
+    """A share of questions answered rightly, with Wilson's 95% interval."""
+
+    right: int = Field(ge=0)
+    share: float = Field(ge=0, le=1)
+    ci95: tuple[float, float]
+
+
+class ModelAccuracy(Section):
+    """plain: by log-likelihood. by_byte: by log-likelihood a byte of the choice."""
+
+    plain: Proportion
+    by_byte: Proportion
+
+
+class TaskAccuracy(Section):
+    """One of the user's files of questions; chance is the accuracy of a guess."""
+
+    kind: Literal["choice", "next_word"]
+    items: int = Field(gt=0)
+    chance: float = Field(ge=0, le=1)
+    base: ModelAccuracy
+    pretrained: ModelAccuracy
+    candidate: ModelAccuracy
+
+
+class SharedText(Section):
+    """How many texts share an n-gram with the training text."""
+
+    texts: int = Field(ge=0, description="texts looked for")
+    contaminated: int = Field(ge=0)
+    share: float = Field(ge=0, le=1, description="contaminated / texts, 0 where none was looked for")
+    too_short: int = Field(ge=0, description="further texts, of too few words to be looked for")
+
+
+class ContaminationSection(Section):
+    """What of the test texts stands in the training text."""
+
+    ngram_words: int = Field(gt=0)
+    test: SharedText = Field(description="the documents of Evaluation.bits_per_byte")
+    extra_heldout: SharedText | None = None
+    accuracy: dict[str, SharedText] = Field(default_factory=dict, description="by task, question with right answer")
+
+
+class Continuation(Section):
+    """What one model wrote, in figures."""
+
+    characters: int = Field(ge=0)
+    words: int = Field(ge=0)
+    repeated_trigrams: float = Field(ge=0, le=1, description="share of runs of 3 words that stood there before")
+    distinct_bigrams: float = Field(ge=0, le=1, description="different pairs of words over all pairs")
+    ended: bool = Field(description="ended by itself, before the limit of tokens")
+
+
 class Sample(Section):
-    """One held-out prompt, continued greedily by each model."""
+    """One held-out prompt, continued greedily by each model, and by the model's name the continuation in figures."""
 
     prompt: str
     base: str
     pretrained: str
     candidate: str
+    figures: dict[Literal["base", "pretrained", "candidate"], Continuation]
 
 
 class Evaluation(Section):
@@ -61,6 +118,9 @@ class Evaluation(Section):
     extra_heldout: BitsPerByte | None = Field(None, description="the extra held-out text, equal bytes of context")
     champion: Champion
     retention: Retention | None = Field(None, description="where a source corpus is given")
+    ablation: None = Field(None, description="kept for the branch with the base model's tokenizer, which is not built")
+    accuracy: dict[str, TaskAccuracy] | None = Field(None, description="by file, where files of questions are given")
+    contamination: ContaminationSection
     samples: list[Sample]
     bytes_scored: int = Field(gt=0, description="of the test documents; other texts state theirs in their section")
     documents: int = Field(gt=0, description="test documents scored")

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from steps.modeling.loading import encode_plain, load_model, load_tokenizer, sav
 from steps.schemas.corpus import CorpusSummary
 from steps.schemas.evaluation import Evaluation
 from steps.text.corpus import SplitWriter, text_sha256
+from steps.text.loops import repeated_share
 
 HELDOUT = [
     "Bakıda qış mülayim keçir, amma Xəzərdən əsən xəzri küləyi havanı sərtləşdirir.",
@@ -35,9 +37,12 @@ CONFIG = EvaluateModelConfig(
 )
 
 
+TRAIN = ["Bu cümlə öyrədilir və heç bir sınaq sənədində yoxdur.", HELDOUT[3]]
+
+
 def write_corpus(folder: Path, splits: dict[str, list[str]]) -> Path:
     summaries = {}
-    for split, documents in splits.items():
+    for split, documents in {"train": TRAIN, **splits}.items():
         writer = SplitWriter(folder, split, 1)
         for document in sorted(documents, key=text_sha256):
             writer.add(text_sha256(document), document)
@@ -111,6 +116,9 @@ def test_every_figure_is_measured(models, tmp_path, capsys):
     ordered = sorted(HELDOUT, key=text_sha256)
     assert evaluation.text_sha256 == hashlib.sha256("\0".join(ordered).encode()).hexdigest()
     assert metrics["bits_per_byte"] == evaluation.bits_per_byte.candidate
+    # One of the four stands in the training text, and one has 7 words.
+    assert evaluation.contamination.test.model_dump() == {"texts": 3, "contaminated": 1, "share": 1 / 3, "too_short": 1}
+    assert metrics["contaminated_share"] == 1 / 3
     measured = re.findall(r"metrics: model=(\w+) measure=(\w+) bits_per_byte=", capsys.readouterr().out)
     common = ["equal_bytes", "equal_tokens", "extra_heldout"]
     assert measured == [
@@ -140,6 +148,10 @@ def test_samples_are_greedy_continuations_of_the_first_prompts(models, tmp_path)
     evaluation, _ = run(models, corpus, tmp_path / "out", CONFIG)
     lines = [json.loads(line) for line in (tmp_path / "out" / "samples.jsonl").read_text().splitlines()]
     assert [sample.model_dump() for sample in evaluation.samples] == lines
+    for line in lines:
+        for name, figures in line["figures"].items():
+            assert figures["characters"] == len(line[name])
+            assert figures["repeated_trigrams"] == repeated_share(line[name])
     first = sorted(HELDOUT, key=text_sha256)[0]
     assert lines[0]["prompt"] == first_words(first, 3)
     model = AutoModelForCausalLM.from_pretrained(models["model"]).eval()
@@ -178,7 +190,7 @@ def test_words_are_cut_with_their_white_space():
 
 
 def test_a_context_beyond_the_models_positions_is_refused(models, tmp_path):
-    corpus = write_corpus(tmp_path / "corpus", {"test": [HELDOUT[3] * 5]})
+    corpus = write_corpus(tmp_path / "corpus", {"test": [HELDOUT[3] * 5, HELDOUT[0]]})
     with pytest.raises(StepError, match="context_tokens: the longest window has 599 tokens; limit 512"):
         run(models, corpus, tmp_path / "out", CONFIG.model_copy(update={"context_tokens": 600}))
     assert not (tmp_path / "out" / "evaluation.json").exists()
@@ -213,6 +225,91 @@ def test_continuations_do_not_depend_on_the_batch(make_tiny_llama):
     together = continue_greedily(model, prompts, new_tokens=12, stop_ids=stops)
     assert together == [continue_greedily(model, [prompt], new_tokens=12, stop_ids=stops)[0] for prompt in prompts]
     assert together[0] == alone[0][: alone[0].index(stops[0]) + 1]
+
+
+def test_the_files_keys(models, tmp_path):
+    """What other programs read (design.md), and nothing else but the extra held-out text."""
+    corpus = write_corpus(tmp_path / "corpus", {"test": HELDOUT})
+    run(models, corpus, tmp_path / "out", CONFIG)
+    written = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert sorted(written) == sorted(
+        ["bits_per_byte", "equal_tokens", "champion", "retention", "ablation", "accuracy", "contamination", "samples",
+         "bytes_scored", "documents", "text_sha256", "extra_heldout"]
+    )  # fmt: skip
+    for key in ("base", "pretrained", "candidate", "improvement", "improvement_ci95"):
+        assert key in written["bits_per_byte"]
+
+
+def test_accuracy_files_are_answered_by_three_models(models, tmp_path):
+    corpus = write_corpus(tmp_path / "corpus", {"test": HELDOUT})
+    (tmp_path / "accuracy").mkdir()
+    lines = [{"question": f"Sual {number}?", "choices": ["bəli", "xeyr", "bəlkə"], "answer": 1} for number in range(6)]
+    lines.append({"question": TRAIN[0][:-8], "choices": ["yoxdur.", "vardır."], "answer": "yoxdur."})
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "accuracy" / "questions.jsonl").write_text(text)
+    evaluation, _ = run({**models, "accuracy": tmp_path / "accuracy"}, corpus, tmp_path / "out", CONFIG)
+    assert evaluation.accuracy is not None
+    task = evaluation.accuracy["questions"]
+    assert (task.kind, task.items, task.chance) == ("choice", 7, pytest.approx((6 / 3 + 1 / 2) / 7))
+    for found in (task.base, task.pretrained, task.candidate):
+        assert found.plain.share == found.plain.right / 7
+        assert found.plain.ci95[0] <= found.plain.share <= found.plain.ci95[1]
+    assert evaluation.contamination.accuracy["questions"].model_dump() == {
+        "texts": 1, "contaminated": 1, "share": 1.0, "too_short": 6,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [([], "test split: 0 documents of 0 bytes; limit at least 2"), (["", ""], "test split: 2 documents of 0 bytes")],
+)
+def test_a_test_set_without_bytes_is_refused(documents, message, models, tmp_path):
+    corpus = write_corpus(tmp_path / "corpus", {"test": documents})
+    with pytest.raises(StepError, match=message):
+        run(models, corpus, tmp_path / "out", CONFIG)
+
+
+def test_a_champion_of_another_size_and_tokenizer(models, tmp_path, make_tiny_tokenizer, make_tiny_llama):
+    tokenizer = make_tiny_tokenizer(vocab_size=290)
+    save_model(make_tiny_llama(290, seed=9, hidden_size=64, num_hidden_layers=1), tokenizer, tmp_path / "champion")
+    corpus = write_corpus(tmp_path / "corpus", {"test": HELDOUT})
+    config = CONFIG.model_copy(update={"champion_present": True, "context_bytes": 400})
+    evaluation, _ = run({**models, "champion": tmp_path / "champion"}, corpus, tmp_path / "out", config)
+    assert evaluation.champion.bits_per_byte == pytest.approx(direct_bits_per_byte(tmp_path / "champion", HELDOUT))
+
+
+def test_a_champion_that_cannot_be_loaded_is_one_line(models, tmp_path):
+    corpus = write_corpus(tmp_path / "corpus", {"test": HELDOUT})
+    config = CONFIG.model_copy(update={"champion_present": True})
+    broken = tmp_path / "champion"
+    shutil.copytree(models["champion"], broken)
+    weights = broken / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5_000])
+    with pytest.raises(StepError, match=r"champion: .*safetensors: damaged"):
+        run({**models, "champion": broken}, corpus, tmp_path / "out", config)
+    with pytest.raises(StepError, match=r"champion: .*: no tokenizer\.json"):
+        run({**models, "champion": tmp_path / "absent"}, corpus, tmp_path / "out2", config)
+    settings = json.loads((models["champion"] / "config.json").read_text())
+    shutil.copy(models["champion"] / "model.safetensors", weights)
+    (broken / "config.json").write_text(json.dumps({**settings, "hidden_size": 64}))
+    with pytest.raises(StepError, match="champion: "):
+        run({**models, "champion": broken}, corpus, tmp_path / "out3", config)
+
+
+def test_a_base_model_without_bos(models, tmp_path, capsys):
+    base = tmp_path / "base_model"
+    shutil.copytree(models["base_model"], base)
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        if (base / name).is_file():
+            settings = json.loads((base / name).read_text())
+            settings.pop("bos_token", None)
+            (base / name).write_text(json.dumps(settings))
+    corpus = write_corpus(tmp_path / "corpus", {"test": HELDOUT})
+    evaluation, _ = run({**models, "base_model": base}, corpus, tmp_path / "out", CONFIG)
+    assert evaluation.bits_per_byte.base > 0
+    assert (
+        capsys.readouterr().err.count("warning: no-bos-token: base: <|end_of_text|> stands before each document") == 1
+    )
 
 
 def test_help_lists_folders_and_settings():
