@@ -15,6 +15,8 @@ import numpy
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from steps.modeling.attention import wants_one_row
+from steps.modeling.batches import in_one_row, on_device
 from steps.modeling.parallel import Processes, compute_precision, reshard
 from steps.text.packing import IGNORED_LABEL, PackedBlocks
 from steps.text.token_bytes import TokenBytes
@@ -66,12 +68,12 @@ class BlockValidation:
     ) -> float:
         """Sum over the labels [blocks, block_tokens - 1], in float64. Without labels given, Liger keeps the logits."""
         device = self.processes.device
+        inputs = {name: torch.from_numpy(batch[name]) for name in ("input_ids", "position_ids")}
         with compute_precision(self.processes, precision):
             logits = model(
-                input_ids=torch.from_numpy(batch["input_ids"]).to(device),
-                position_ids=torch.from_numpy(batch["position_ids"]).to(device),
-                use_cache=False,
-            ).logits[:, :-1]
+                **on_device(in_one_row(inputs) if wants_one_row(model) else inputs, device), use_cache=False
+            ).logits
+        logits = logits.unflatten(1, (-1, self.blocks.block_tokens)).flatten(0, 1)[:, :-1]
         losses = torch.nn.functional.cross_entropy(
             logits.float().flatten(0, 1),
             torch.from_numpy(labels).flatten().to(device),
