@@ -26,7 +26,10 @@ PLACEHOLDER_ACCOUNT = "111122223333"
 
 
 # Settings of the data section that are settings of steps.
-CARRIED_TO_STEPS = {"mask_personal_data": ("prepare_corpus", "fine_tune")}
+CARRIED_TO_STEPS = {
+    "mask_personal_data": ("prepare_corpus", "fine_tune"),
+    "source_replay_share": ("continued_pretraining",),
+}
 
 
 class Section(pydantic.BaseModel):
@@ -73,7 +76,12 @@ class DataSection(Section):
     )
     conversations: str | None = Field(None, min_length=1, description="conversations in the new language, .jsonl")
     base_model: str | None = Field(None, min_length=1, description="Hugging Face model folder with safetensors")
-    source_corpus: str | None = Field(None, min_length=1, description="text of the base's language, for retention")
+    source_corpus: str | None = Field(
+        None, min_length=1, description="text of the base's language: replayed in training, and for retention"
+    )
+    source_replay_share: float = Field(
+        0.1, ge=0, le=0.9, description="share of the training blocks that come from the source corpus; 0: none"
+    )
     extra_heldout: str | None = Field(None, min_length=1, description="a further held-out text, never trained on")
     mask_personal_data: bool = Field(
         False, description="put placeholders for e-mail addresses, telephone, card, account and document numbers"
@@ -165,6 +173,10 @@ class PipelineConfig(Section):
             limit = f"a multiple of tokenize_corpus.block_tokens {block}"
             remedy = f"Take {max(1, round(batch / block)) * block}, or change block_tokens."
             raise ConfigError("continued_pretraining.global_batch_tokens", batch, limit=limit, remedy=remedy)
+        share = self.data.source_replay_share
+        if self.data.source_corpus is None and share and "source_replay_share" in self.data.model_fields_set:
+            remedy = "Name data.source_corpus, or leave the share out."
+            raise ConfigError("data.source_replay_share", share, limit="0 without data.source_corpus", remedy=remedy)
         if self.data.source_corpus is not None and self.thresholds.max_retention_loss is None:
             remedy = "Set it: the largest loss on the source corpus, in bits per byte."
             raise ConfigError(

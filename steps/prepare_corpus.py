@@ -3,9 +3,10 @@
     python -m steps.prepare_corpus --corpus DIR [--source_corpus DIR] [--extra_heldout DIR] --output DIR
 
 Reads    corpus         .jsonl, .txt, .parquet, each also .gz or .zst: the new language
-         source_corpus  the base model's language, for retention (optional)
+         source_corpus  the base model's language, replayed in training and measured for retention (optional)
          extra_heldout  a further held-out text, kept out of training (optional)
-Writes   train/ validation/ test/ [extra_heldout/ source_test/] part-*.jsonl, corpus.json
+Writes   train/ validation/ test/ part-*.jsonl, corpus.json; extra_heldout/ and source_train/ source_validation/
+         source_test/ where given
 
 A document's place follows from its own sha256: neither the order nor the form of the input files changes the output,
 and a document stays in its split when the corpus grows.
@@ -118,14 +119,13 @@ def prepare_corpus(config: PrepareCorpusConfig, folders: StepFolders) -> dict[st
         text_input.kilobytes_before = before.kilobytes_before + before.kilobytes
     for name, text_input in inputs.items():
         if name == "source_corpus":
-            # Another language: nothing of it is trained on, and it is compared with itself alone.
+            # Another language: it is compared with itself alone.
             index = NearDuplicateIndex(config.near_duplicate_similarity, config.near_duplicate_shingle_words)
-            splits |= write_splits(
-                text_input, index, {"source_test": config.test_share}, folders.output, HeldoutCheck()
-            )
-            continue
         shares = {"test": config.test_share, "validation": config.validation_share, "train": 1.0}
-        shares = {"extra_heldout": 1.0} if name == "extra_heldout" else shares
+        if name == "source_corpus":
+            shares = {f"source_{split}": share for split, share in shares.items()}
+        if name == "extra_heldout":
+            shares = {"extra_heldout": 1.0}
         splits |= write_splits(text_input, index, shares, folders.output, heldout)
     check_splits(splits, inputs)
     sources = {name: inputs[name].summary(found) for name, found in tell_findings(inputs, heldout).items()}
@@ -221,7 +221,8 @@ def write_splits(
 ) -> dict[str, SplitSummary]:
     """Writes each distinct document to the split that its digest falls into; a share of 1 takes what is left."""
     config = text_input.config
-    writers = {split: SplitWriter(output, split, config.train_shards if split == "train" else 1) for split in shares}
+    shards = {"train": config.train_shards, "source_train": config.train_shards}
+    writers = {split: SplitWriter(output, split, shards.get(split, 1)) for split in shares}
     previous = ""
     for digest, text in clean_documents(text_input, output):
         if digest == previous:
@@ -285,7 +286,8 @@ def check_splits(splits: dict[str, SplitSummary], inputs: dict[str, Input]) -> N
             raise StepError(text_input.name, value, limit="at least one", remedy="Give more text.")
     for name, split in splits.items():
         source = {"extra_heldout": "extra_heldout", "source_test": "source_corpus"}.get(name, "corpus")
-        if split.documents == 0:
+        # Of a short source corpus these two may be empty: then ContinuedPretraining says that nothing is replayed.
+        if split.documents == 0 and name not in ("source_train", "source_validation"):
             remedy = "Give more documents or raise prepare_corpus.validation_share and test_share."
             value = f"no {name} document among {inputs[source].kept:,}"
             raise StepError(source, value, limit="at least 1", remedy=remedy)

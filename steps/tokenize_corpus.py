@@ -2,9 +2,10 @@
 
     python -m steps.tokenize_corpus --corpus DIR --tokenizer DIR --output DIR [--block_tokens=2048]
 
-Reads    corpus     PrepareCorpus' output: train and validation
+Reads    corpus     PrepareCorpus' output: train and validation; source_train and source_validation where it has them
          tokenizer  TrainTokenizer's output
-Writes   train/ validation/  part-*.tokens.npy, part-*.starts.npz, part-*.json (steps/text/packing.py)
+Writes   train/ validation/ [source_train/ source_validation/]
+         part-*.tokens.npy, part-*.starts.npz, part-*.json (steps/text/packing.py)
 
 Several instances share the shards: instance i of n takes shards i, i + n, ... and seals its own parts.
 """
@@ -26,7 +27,7 @@ from steps.text.corpus import iterate_shard, read_summary
 from steps.text.packing import PartSummary, Vocabulary, write_part
 
 FOLDERS = [Folder("corpus"), Folder("tokenizer")]
-SPLITS = ("train", "validation")
+SPLITS = ("train", "validation", "source_train", "source_validation")
 BATCH_DOCUMENTS = 1_000
 
 
@@ -42,11 +43,15 @@ def tokenize_corpus(config: TokenizeCorpusConfig, folders: StepFolders) -> dict[
         tokenizer_sha256=tokenizer_digest(tokenizer_folder),
     )
     splits = read_summary(folders["corpus"]).splits
-    own = {split: splits[split].shards[folders.instance_index :: folders.instance_count] for split in SPLITS}
+    own = {
+        split: splits[split].shards[folders.instance_index :: folders.instance_count]
+        for split in SPLITS
+        if split in splits
+    }
     shards = sum(len(names) for names in own.values())
     report_progress(0, shards, "shards")
-    parts: dict[str, list[PartSummary]] = {split: [] for split in SPLITS}
-    for split in SPLITS:
+    parts: dict[str, list[PartSummary]] = {split: [] for split in own}
+    for split in own:
         for shard in own[split]:
             encoded = encode_shard(folders["corpus"] / shard, tokenizer)
             name = Path(shard).stem
@@ -67,6 +72,7 @@ def tokenize_corpus(config: TokenizeCorpusConfig, folders: StepFolders) -> dict[
         "train_tokens": tokens,
         "validation_blocks": sum(part.blocks for part in parts["validation"]),
         "useful_share": tokens / (blocks * config.block_tokens) if blocks else 0.0,
+        **{f"{split}_blocks": sum(part.blocks for part in parts[split]) for split in SPLITS[2:] if split in parts},
     }
 
 

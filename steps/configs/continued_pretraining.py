@@ -14,6 +14,7 @@ NOT_LEARNED = (
     "device_batch_blocks",
     "activation_checkpointing",
     "liger",
+    "attention",
     "device",
     "log_every_steps",
     "validate_every_steps",
@@ -48,6 +49,16 @@ class ContinuedPretrainingConfig(StepConfig):
     )
     activation_checkpointing: bool = Field(False, description="recompute the activations of each layer when going back")
     liger: Literal["auto", "on", "off"] = Field("auto", description="Liger kernels; auto: on where CUDA is")
+    attention: Literal["auto", "sdpa", "flex", "flash"] = Field(
+        "auto", description="attention over packed blocks; auto: flash where it can be, else sdpa, flex for long blocks"
+    )
+    source_replay_share: float = Field(
+        # Enough to keep most of the base's language at a tenth of the compute (tests/verify/test_replay.py).
+        0.1,
+        ge=0,
+        le=0.9,
+        description="share of the training blocks that come from the source corpus, where one was given",
+    )
     seed: int = Field(0, ge=0, description="seed of the order of the blocks")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where present")
     log_every_steps: int = Field(10, ge=1, description="steps between two lines of metrics")

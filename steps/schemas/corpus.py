@@ -56,8 +56,8 @@ class SourceSummary(BaseModel):
 
 
 class CorpusSummary(BaseModel):
-    """Splits are train, validation, test, and extra_heldout and source_test where given; sources are the inputs:
-    corpus, and extra_heldout and source_corpus where given."""
+    """Splits are train, validation, test, and where given extra_heldout and source_train, source_validation,
+    source_test; sources are the inputs: corpus, and extra_heldout and source_corpus where given."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -9,7 +9,8 @@ import numpy
 
 from steps.text.corpus_checks import Finding
 
-EXTRA_HELDOUT, TEST, TRAIN = "extra_heldout", "test", "train"
+EXTRA_HELDOUT, TEST, SOURCE_TEST = "extra_heldout", "test", "source_test"
+TRAINING = ("train", "source_train")
 NAME = "heldout-in-training"
 # Texts quote one another: of a code of laws, 2.8% of the test paragraphs stand in longer ones.
 WARNED_TEST_SHARE = 0.05
@@ -55,10 +56,13 @@ class HeldoutPassages:
 
 
 class HeldoutCheck:
-    """Follows the documents of extra_heldout, then those of the corpus, test before train, as they are kept."""
+    """Follows the documents of extra_heldout, those of the corpus and those of the source corpus, as they are kept.
+
+    What is held out is looked for in the training text that comes after it.
+    """
 
     def __init__(self) -> None:
-        self._passages = {EXTRA_HELDOUT: HeldoutPassages(), TEST: HeldoutPassages()}
+        self._passages = {name: HeldoutPassages() for name in (EXTRA_HELDOUT, TEST, SOURCE_TEST)}
         self._kept = self._extra_documents = 0
         self._copied: set[int] = set()
         self._copies = 0
@@ -67,7 +71,7 @@ class HeldoutCheck:
         """A document that was kept and put into a split."""
         if split in self._passages:
             self._passages[split].hold_out(self._kept, shingles)
-        if split == TRAIN:
+        if split in TRAINING:
             for passages in self._passages.values():
                 passages.look_in(shingles)
         self._extra_documents += split == EXTRA_HELDOUT
@@ -80,7 +84,7 @@ class HeldoutCheck:
             self._copies += 1
 
     def findings(self) -> Iterator[tuple[str, Finding]]:
-        """(input, finding) for extra_heldout, where it was given, and for the corpus' own test split."""
+        """(input, finding) for extra_heldout and the source corpus, where given, and for the corpus' own test split."""
         if self._extra_documents:
             found = self._copied | self._passages[EXTRA_HELDOUT].found
             text = (
@@ -89,10 +93,12 @@ class HeldoutCheck:
                 "Take those out of the corpus: what is measured on them is too good."
             )
             yield EXTRA_HELDOUT, Finding(NAME, len(found), self._extra_documents, text, bool(found))
-        test = self._passages[TEST]
         text = (
             "of the test split are passages of longer training documents. Give documents whole, or each text once: "
             "what is measured on them is too good."
         )
-        limit = max(MIN_WARNED_TEST_DOCUMENTS, WARNED_TEST_SHARE * test.documents)
-        yield "corpus", Finding(NAME, len(test.found), test.documents, text, len(test.found) >= limit)
+        for source, name in (("corpus", TEST), ("source_corpus", SOURCE_TEST)):
+            test = self._passages[name]
+            limit = max(MIN_WARNED_TEST_DOCUMENTS, WARNED_TEST_SHARE * test.documents)
+            if source == "corpus" or test.documents:
+                yield source, Finding(NAME, len(test.found), test.documents, text, len(test.found) >= limit)

@@ -57,6 +57,8 @@ def test_overrides_are_yaml_and_texts_stay_texts() -> None:
         ("fine_tune.epochs.x=1", "epochs is a field, no section"),
         ("tokenize_corpus.block_tokens=100", "limit a multiple of tokenize_corpus.block_tokens 100. Take "),
         ("data.source_corpus=/x", "max_retention_loss: missing; limit a value with data.source_corpus."),
+        ("data.source_replay_share=0.2", "data.source_replay_share: 0.2; limit 0 without data.source_corpus."),
+        ("data.source_replay_share=1", "data.source_replay_share: '1'; limit less than or equal to 0.9."),
         ("thresholds.max_bits_per_byte=.inf", "thresholds.max_bits_per_byte"),
         ("aws.region=mars", "aws.region: 'mars'"),
         ("data.corpus=", "data.corpus: ''; limit at least 1 character"),
@@ -148,3 +150,12 @@ def test_a_file_that_is_not_utf_8(tmp_path: Path) -> None:
         load_config(file=tmp_path / "latin.yaml")
     with pytest.raises(ConfigError, match="is no file"):
         load_config(file=tmp_path)
+
+
+def test_the_share_of_replay_reaches_the_step_that_replays() -> None:
+    source = ("data.source_corpus=/x", "thresholds.max_retention_loss=0.5")
+    config = load_config(overrides=source)
+    assert config.continued_pretraining.source_replay_share == config.data.source_replay_share == 0.1
+    config = load_config(overrides=[*source, "data.source_replay_share=0.25"])
+    assert config.continued_pretraining.source_replay_share == 0.25
+    assert load_config(overrides=["data.source_replay_share=0"]).continued_pretraining.source_replay_share == 0

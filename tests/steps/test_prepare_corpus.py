@@ -86,14 +86,40 @@ def test_extra_heldout_is_kept_out_of_training(tmp_path: Path) -> None:
     assert not set(texts[:10]) & set(read_split(tmp_path / "out", "train"))
 
 
-def test_source_corpus_gives_a_test_split(tmp_path: Path) -> None:
+def test_source_corpus_is_split_like_the_corpus(tmp_path: Path) -> None:
     corpus = write_jsonl(tmp_path / "a.jsonl", documents(60))
     source = write_jsonl(tmp_path / "s.jsonl", [*documents(60, seed=5), "short"])
     assert run(corpus, tmp_path / "out", f"--source_corpus={source}") == EXIT_DONE
-    assert 0 < len(read_split(tmp_path / "out", "source_test")) < 30
+    texts = {name: read_split(tmp_path / "out", f"source_{name}") for name in ("train", "validation", "test")}
+    assert 0 < len(texts["test"]) < 30
+    assert len(texts["train"]) > 30
+    assert sorted(text for split in texts.values() for text in split) == sorted(documents(60, seed=5))
+    assert not set(read_split(tmp_path / "out", "train")) & set(documents(60, seed=5))
     source_summary = read_summary(tmp_path / "out").sources["source_corpus"]
     assert (source_summary.read, source_summary.dropped) == (61, {"too short": 1})
     assert read_seal(tmp_path / "out").metrics["dropped"] == 0
+
+
+def test_a_passage_held_out_is_looked_for_in_the_source_corpus_too(tmp_path: Path) -> None:
+    corpus = documents(200)
+    run(write_jsonl(tmp_path / "a.jsonl", corpus), tmp_path / "alone")
+    held_out = read_split(tmp_path / "alone", "test")
+    assert len(held_out) > 3
+    source = [f"{text} {' '.join(documents(4, seed=50 + number))}" for number, text in enumerate(held_out)]
+    source = write_jsonl(tmp_path / "s.jsonl", [*source, *documents(60, seed=5)])
+    assert run(tmp_path / "a.jsonl", tmp_path / "out", f"--source_corpus={source}") == EXIT_DONE
+    finding = read_summary(tmp_path / "out").sources["corpus"].findings["heldout-in-training"]
+    assert finding.documents > 0.7 * len(held_out)
+    assert finding.warned
+
+
+def test_a_source_corpus_too_short_to_train_on_is_still_measured(tmp_path: Path) -> None:
+    corpus = write_jsonl(tmp_path / "a.jsonl", documents(60))
+    source = write_jsonl(tmp_path / "s.jsonl", documents(3, seed=5))
+    shares = ("--test_share=0.49", "--validation_share=0.49")
+    assert run(corpus, tmp_path / "out", f"--source_corpus={source}", *shares) == EXIT_DONE
+    assert len(read_split(tmp_path / "out", "source_test")) > 0
+    assert read_split(tmp_path / "out", "source_train") == []
 
 
 def test_the_most_shards_can_be_open_at_once(tmp_path: Path) -> None:

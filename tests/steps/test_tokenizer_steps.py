@@ -143,3 +143,22 @@ def test_a_changed_corpus_is_never_read(
     shard.write_bytes(shard.read_bytes()[:-10])
     assert tokenize(copy, tokenizer, tmp_path / "out") == EXIT_USER_ERROR
     assert "train/part-00000.jsonl" in capsys.readouterr().err
+
+
+def test_a_source_corpus_becomes_blocks_of_its_own(tmp_path: Path, tokenizer: Path) -> None:
+    prepared = tmp_path / "corpus"
+    source = tmp_path / "source.jsonl"
+    lines = [f"Sentence {number} of a text in the language that the base model knows." for number in range(200)]
+    source.write_text("".join(json.dumps({"text": line}) + "\n" for line in lines), "utf-8")
+    arguments = [f"--corpus={SAMPLE}", f"--source_corpus={source}", f"--output={prepared}"]
+    settings = ["--near_duplicate_similarity=1", "--train_shards=2"]
+    assert (
+        run_step(prepare_corpus, PrepareCorpusConfig, PREPARE_FOLDERS, arguments=[*arguments, *settings]) == EXIT_DONE
+    )
+    assert tokenize(prepared, tokenizer, tmp_path / "out") == EXIT_DONE
+    for split in ("source_train", "source_validation"):
+        blocks = PackedBlocks(tmp_path / "out" / split)
+        assert blocks.bytes == sum(len(text.encode()) for text in read_split(prepared, split)) > 0
+    metrics = read_seal(tmp_path / "out").metrics
+    assert metrics["source_train_blocks"] == len(PackedBlocks(tmp_path / "out" / "source_train"))
+    assert not (tmp_path / "out" / "source_test").exists()
