@@ -85,7 +85,18 @@ def build_pipeline(config: PipelineConfig, session: PipelineSession, package: Pa
         inputs={"model": adapt_vocabulary, "blocks": tokenize_corpus},
         instance_type=parameters.continued_pretraining_instance_type,
         instance_count=parameters.continued_pretraining_instance_count,
-        metrics=["phase", "loss", "learning_rate", "gradient_norm", "tokens_per_second", "validation_bits_per_byte"],
+        metrics=[
+            "phase",
+            "loss",
+            "validation_bits_per_byte",
+            "learning_rate",
+            "gradient_norm",
+            "blocks_read",
+            "tokens_per_second_per_device",
+            "model_flop_utilisation",
+            "peak_memory_bytes",
+            "seconds_left",
+        ],
     )
     fine_tune = jobs.training_step(
         "FineTune",

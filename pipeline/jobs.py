@@ -48,7 +48,7 @@ MODEL_SUFFIX = "output/model/"
 SERVICE_RETRY_SECONDS = 30
 CAPACITY_RETRY_SECONDS = 300
 # Settings of a step with which it still goes on from the same checkpoints; of the steps not named, all count.
-NOT_LEARNED = {"continued_pretraining": continued_pretraining.NOT_LEARNED}
+NOT_LEARNED = {"continued_pretraining": continued_pretraining.not_learned}
 
 # What a job reads: an earlier step's output folder, or a URI.
 Source: TypeAlias = Step | PipelineVariable
@@ -239,7 +239,8 @@ class Jobs:
 
     def _learned_digest(self, step: str) -> str:
         """sha256 of a step's settings, those left out that change nothing that is learned."""
-        return config_digest(getattr(self.config, step), NOT_LEARNED.get(step, ()))
+        config = getattr(self.config, step)
+        return config_digest(config, NOT_LEARNED[step](config) if step in NOT_LEARNED else ())
 
     def _checkpoint_uri(self, job: Job) -> Join:
         """checkpoints/<step>/<settings>/<code>/<inputs>, the inputs as the digests of all that makes them.

@@ -7,7 +7,8 @@ Reads    model        AdaptVocabulary's output
          blocks       TokenizeCorpus' output
          checkpoints  unfinished work of an earlier attempt on the same settings and inputs; written, too
 Writes   config.json, generation_config.json, model.safetensors, tokenizer files   the trained model
-         training.json   both phases, speed, memory, bits per byte on the validation blocks
+         training.json   both phases, speed, memory, bits per byte on the validation blocks, the kernels of one step
+         telemetry.jsonl   the training in a line every log_every_steps (steps/schemas/training.py, TelemetryRecord)
 
 precision float32 exports float32; bfloat16 and bfloat16_mixed export bfloat16, the precision that the model computed
 in: float32 masters are of use to an optimizer alone. TensorBoard events go to the folder that the environment variable
@@ -16,82 +17,124 @@ LANGADAPT_TENSORBOARD names; without it none are written.
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from steps.configs.continued_pretraining import NOT_LEARNED, ContinuedPretrainingConfig
+from steps.configs.continued_pretraining import ContinuedPretrainingConfig, not_learned
 from steps.contract import (
     Folder,
     StepError,
     StepFolders,
-    peak_memory_bytes,
-    report,
-    report_progress,
     run_step,
+    warn,
     write_json,
 )
+from steps.modeling.attention import check_isolation, choose_attention, wants_one_row
 from steps.modeling.batches import BatchPlan
-from steps.modeling.checkpoints import CheckpointStore, checkpoint_key
+from steps.modeling.checkpoint_settings import checkpoint_key, claim_folder, learned_settings
+from steps.modeling.checkpoints import CheckpointStore
+from steps.modeling.fused_kernels import apply_liger
 from steps.modeling.loading import load_model, load_tokenizer, save_model
-from steps.modeling.parallel import Processes, apply_liger, gather_parameters, is_sharded, join_processes, place_model
-from steps.modeling.training import Progress, check_schedule, train
+from steps.modeling.parallel import (
+    Processes,
+    compile_layers,
+    gather_parameters,
+    is_sharded,
+    join_processes,
+    place_model,
+    telling_lost_processes,
+)
+from steps.modeling.schedule import check_schedule
+from steps.modeling.step_profile import StepProfiler, check_fused
+from steps.modeling.telemetry import TELEMETRY_NAME, peak_device_memory_bytes, telemetry_in
+from steps.modeling.training import train
+from steps.modeling.training_progress import Progress
+from steps.modeling.utilisation import Utilisation
 from steps.modeling.validation import BlockValidation
-from steps.schemas.training import PretrainingSummary
+from steps.schemas.training import PretrainingSummary, StepProfile
 from steps.text.bbpe import tokenizer_digest
 from steps.text.packing import PackedBlocks
 
 FOLDERS = [Folder("model"), Folder("blocks")]
-TENSORBOARD_VARIABLE = "LANGADAPT_TENSORBOARD"
+REPORTS = ("training.json", TELEMETRY_NAME)
 # Of the parameters while training. Mixed precision keeps float32 masters.
 TRAINING_DTYPES = {"float32": torch.float32, "bfloat16_mixed": torch.float32, "bfloat16": torch.bfloat16}
+# Up to about four passes repeated text teaches nearly as much as new text does.
+MOST_REPLAY_PASSES = 4
 EXPORT_DTYPES = {"float32": torch.float32, "bfloat16_mixed": torch.bfloat16, "bfloat16": torch.bfloat16}
 
 
 def continued_pretraining(config: ContinuedPretrainingConfig, folders: StepFolders) -> dict[str, float | int | str]:
     """Trains, exports, and returns the last loss and the bits per byte on the validation blocks."""
     check_schedule(config)
-    processes = join_processes(config.device)
+    processes = join_processes(config.device, config.parallelism)
+    with telling_lost_processes(processes):
+        summary = pretrain(config, folders, processes)
+        processes.leave()
+    return headline(summary)
+
+
+def pretrain(config: ContinuedPretrainingConfig, folders: StepFolders, processes: Processes) -> PretrainingSummary:
+    """What each of the processes does."""
     blocks = PackedBlocks(folders["blocks"] / "train")
     validation_blocks = PackedBlocks(folders["blocks"] / "validation")
     tokenizer = load_tokenizer(folders["model"])
     check_blocks(folders["model"], tokenizer, blocks, validation_blocks)
-    plan = BatchPlan.of(
-        blocks, config.global_batch_tokens, config.device_batch_blocks, config.seed, processes.world_size
-    )
+    replay = source_blocks(folders["blocks"], "source_train", folders["model"], tokenizer)
+    key = claim_checkpoints(config, folders, processes)
     model = load_model(folders["model"], dtype=TRAINING_DTYPES[config.precision])
     check_positions(model, blocks)
-    liger = apply_liger(model, config.liger, processes.device)
+    liger = apply_liger(model, config.liger, processes, blocks.batch([0]))
+    attention = choose_attention(model, config.attention, processes.device, config.precision, blocks.block_tokens)
+    plan = BatchPlan.of(
+        blocks, config.global_batch_tokens, config.device_batch_blocks, config.seed, processes.world_size,
+        replay=replay, replay_share=config.source_replay_share, one_row=wants_one_row(model),
+    )  # fmt: skip
+    if processes.is_first:
+        print(f"attention: {attention}", flush=True)
+        tell_replay(plan, config.phase_1_steps + config.phase_2_steps)
     if config.activation_checkpointing:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    if config.compile_layers:
+        compile_layers(model)
     place_model(model, processes, config.precision)
+    check_isolation(model, processes, config.precision)
 
     validation = BlockValidation(validation_blocks, tokenizer, config.max_validation_blocks, processes)
-    key = checkpoint_key(config, NOT_LEARNED, folders.input_digests)
-    store = CheckpointStore(folders.checkpoints, key, config.kept_checkpoints, processes)
-    with ExitStack() as resources:
+    profiler = StepProfiler(config.profile, processes.device)
+    with telemetry_in(folders.output if processes.is_first else None) as telemetry:
         progress, resumed_from = train(
             model,
             plan,
             config,
             processes,
-            store,
+            CheckpointStore(folders.checkpoints, key, config.kept_checkpoints, processes),
             validate=lambda trained: validation(trained, config.precision),
-            observe=make_observer(processes, resources),
-            tell=report_progress if processes.is_first else None,
+            observe=telemetry,
+            begin=telemetry.begin,
+            tell=telemetry.tell,
+            profiler=profiler,
         )
-    summary = summarise(config, model, processes, progress, resumed_from, liger)
+    summary = summarise(config, model, processes, progress, resumed_from, liger, profiler.result)
     parameters = gather_parameters(model, processes)
     if processes.is_first:
         export(parameters, folders["model"], tokenizer, EXPORT_DTYPES[config.precision], folders.output)
         write_json(folders.output / "training.json", summary.model_dump(mode="json"))
-    processes.leave()
-    return headline(summary)
+        check_fused(profiler.result, liger)
+    return summary
+
+
+def claim_checkpoints(config: ContinuedPretrainingConfig, folders: StepFolders, processes: Processes) -> str:
+    """The key of this training's checkpoints. Raises ConfigError where the folder holds those of other settings."""
+    ignored = not_learned(config)
+    key = checkpoint_key(config, ignored, folders.input_digests)
+    settings = learned_settings(config, ignored)
+    writes = processes.local_rank == 0
+    claim_folder(folders.checkpoints, key, "continued_pretraining", settings, writes=writes)
+    return key
 
 
 def check_blocks(
@@ -102,22 +145,48 @@ def check_blocks(
 ) -> None:
     """Raises StepError unless the blocks were made by the model's own tokenizer, and there are some to validate on."""
     for split in (blocks, validation_blocks):
-        if split.vocab_size != len(tokenizer):
-            raise StepError(
-                "blocks",
-                f"a vocabulary of {split.vocab_size} tokens",
-                limit=f"{len(tokenizer)}, the model's tokenizer",
-                remedy="Tokenize the corpus with the model's tokenizer.",
-            )
-        if split.tokenizer_sha256 != tokenizer_digest(model_folder):
-            raise StepError(
-                "blocks",
-                f"made by tokenizer {split.tokenizer_sha256[:12]}",
-                limit=f"{tokenizer_digest(model_folder)[:12]}, the model's own",
-                remedy="Tokenize the corpus with the model's tokenizer.",
-            )
+        check_tokenizer(split, model_folder, tokenizer)
     if len(validation_blocks) == 0:
         raise StepError("validation blocks", 0, limit="at least 1", remedy="Raise prepare_corpus.validation_share.")
+
+
+def check_tokenizer(blocks: PackedBlocks, model_folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raises StepError for blocks made by another tokenizer than the model's."""
+    remedy = "Tokenize the corpus with the model's tokenizer."
+    if blocks.vocab_size != len(tokenizer):
+        value, limit = f"a vocabulary of {blocks.vocab_size} tokens", f"{len(tokenizer)}, the model's tokenizer"
+        raise StepError("blocks", value, limit=limit, remedy=remedy)
+    if blocks.tokenizer_sha256 != tokenizer_digest(model_folder):
+        value, limit = (
+            f"made by tokenizer {blocks.tokenizer_sha256[:12]}",
+            f"{tokenizer_digest(model_folder)[:12]}, the model's own",
+        )
+        raise StepError("blocks", value, limit=limit, remedy=remedy)
+
+
+def source_blocks(
+    folder: Path, split: str, model_folder: Path, tokenizer: PreTrainedTokenizerBase
+) -> PackedBlocks | None:
+    """The blocks of a split of the source corpus; None where no source corpus was given, or nothing of it is there."""
+    if not (folder / split).is_dir():
+        return None
+    blocks = PackedBlocks(folder / split)
+    check_tokenizer(blocks, model_folder, tokenizer)
+    return blocks if len(blocks) else None
+
+
+def tell_replay(plan: BatchPlan, steps: int) -> None:
+    """Says what is replayed, and warns where it is so little text that it would be learnt by heart."""
+    if plan.replay is None:
+        print("replay: none", flush=True)
+        return
+    passes = plan.replay_passes(steps)
+    print(f"replay: {plan.replay_share:.1%} of the blocks are source text, {passes:.2f} passes over it", flush=True)
+    if passes > MOST_REPLAY_PASSES:
+        text = (
+            f"{passes:.1f} passes over the source corpus; more than {MOST_REPLAY_PASSES} teach little. Give more of it."
+        )
+        warn("source-replayed-often", text)
 
 
 def check_positions(model: PreTrainedModel, blocks: PackedBlocks) -> None:
@@ -128,26 +197,6 @@ def check_positions(model: PreTrainedModel, blocks: PackedBlocks) -> None:
         raise StepError("tokens in a block", blocks.block_tokens, limit=f"{limit}, the model's context", remedy=remedy)
 
 
-def make_observer(processes: Processes, resources: ExitStack) -> Callable[..., None]:
-    """Prints each line of figures in the first process, and writes it as TensorBoard events where that is asked for."""
-    folder = os.environ.get(TENSORBOARD_VARIABLE)
-    if not processes.is_first:
-        return lambda **figures: None
-    if not folder:
-        return report
-    from torch.utils.tensorboard import SummaryWriter
-
-    writer = SummaryWriter(folder)
-    resources.callback(writer.close)
-
-    def observe(*, step: int, **figures: float) -> None:
-        report(step=step, **figures)
-        for name, value in figures.items():
-            writer.add_scalar(name, value, step)
-
-    return observe
-
-
 def summarise(
     config: ContinuedPretrainingConfig,
     model: PreTrainedModel,
@@ -155,29 +204,30 @@ def summarise(
     progress: Progress,
     resumed_from: int,
     liger: bool,
+    profile: StepProfile | None,
 ) -> PretrainingSummary:
     """training.json."""
     seconds = sum(phase.seconds for phase in progress.phases.values())
     tokens = sum(phase.tokens for phase in progress.phases.values())
+    utilisation = Utilisation(model, processes.device, config.precision)
     return PretrainingSummary(
         phases=progress.phases,
+        phase_1_end=progress.phase_1_end,
         resumed_from_step=resumed_from,
         processes=processes.world_size,
-        parallelism="fsdp2" if is_sharded(model) else "none",
+        parallelism="fsdp2" if is_sharded(model) else processes.parallelism,
         device=torch.cuda.get_device_name(processes.device) if processes.device.type == "cuda" else "cpu",
         precision=config.precision,
         liger=liger,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
+        flops_per_token={f"phase_{phase}": flops for phase, flops in utilisation.flops_per_token.items()},
+        peak_flops_per_second=utilisation.peak,
         tokens_per_second_per_device=tokens / seconds / processes.world_size if seconds else 0.0,
         peak_memory_bytes=peak_device_memory_bytes(processes.device),
         validation_bits_per_byte=progress.validation_history[-1][1],
         validation_history=progress.validation_history,
+        profile=profile,
     )
-
-
-def peak_device_memory_bytes(device: torch.device) -> int:
-    """Largest memory held so far: allocated on the GPU, or resident on the host."""
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_memory_bytes()
 
 
 def export(
@@ -187,7 +237,10 @@ def export(
     dtype: torch.dtype,
     output: Path,
 ) -> None:
-    """Writes the trained parameters in the form of the input model, and asserts that a fresh load gives them back."""
+    """Writes the trained parameters in the form of the input model.
+
+    Raises StepError where a fresh load gives others.
+    """
     model = load_model(model_folder, dtype=dtype)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -196,7 +249,9 @@ def export(
     reloaded = dict(load_model(output, dtype=dtype).named_parameters())
     assert reloaded.keys() == parameters.keys()
     for name, value in parameters.items():
-        assert torch.equal(reloaded[name], value.to(dtype)), f"{name} changed on its way through the file"
+        if not torch.equal(reloaded[name], value.to(dtype)):
+            remedy = "Look at the disk, then give the same command again: training is done, its checkpoint stays."
+            raise StepError(f"exported model: {name}", "other values than were written", remedy=remedy)
 
 
 def headline(summary: PretrainingSummary) -> dict[str, float | int | str]:
@@ -213,8 +268,4 @@ def headline(summary: PretrainingSummary) -> dict[str, float | int | str]:
 
 
 if __name__ == "__main__":
-    sys.exit(
-        run_step(
-            continued_pretraining, ContinuedPretrainingConfig, FOLDERS, checkpoints=True, reports=("training.json",)
-        )
-    )
+    sys.exit(run_step(continued_pretraining, ContinuedPretrainingConfig, FOLDERS, checkpoints=True, reports=REPORTS))

@@ -12,8 +12,11 @@ from steps.contract import StepConfig
 # same checkpoints, so they count neither in a checkpoint's key nor in the place where checkpoints lie.
 NOT_LEARNED = (
     "device_batch_blocks",
+    "parallelism",
     "activation_checkpointing",
+    "compile_layers",
     "liger",
+    "profile",
     "attention",
     "device",
     "log_every_steps",
@@ -21,7 +24,10 @@ NOT_LEARNED = (
     "max_validation_blocks",
     "checkpoint_every_steps",
     "kept_checkpoints",
+    "stop_grace_seconds",
 )
+# What phase 1's early end is decided by, where it may end early.
+DECIDING = ("validate_every_steps", "max_validation_blocks")
 
 
 class ContinuedPretrainingConfig(StepConfig):
@@ -33,8 +39,20 @@ class ContinuedPretrainingConfig(StepConfig):
     phase_2_steps: int = Field(ge=0, description="optimizer steps with all weights trainable")
     phase_2_learning_rate: float = Field(gt=0, description="peak learning rate of phase 2")
     phase_2_warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up at the start of phase 2")
+    phase_1_flat_evaluations: int = Field(
+        0, ge=0, description="phase 1 ends early after this many validations without a gain; 0: never"
+    )
+    phase_1_flat_gain: float = Field(
+        0.001, ge=0, description="validation bits per byte below the best so far that count as a gain"
+    )
+    schedule: Literal["cosine", "warmup_stable_decay"] = Field(
+        "cosine", description="of the learning rate in each phase, after the warm-up"
+    )
+    decay_share: float = Field(
+        0.2, gt=0, le=1, description="share of a phase's steps at its end in which warmup_stable_decay falls linearly"
+    )
     final_learning_rate_share: float = Field(
-        0.1, ge=0, le=1, description="share of the peak at which the cosine of a phase ends"
+        0.1, ge=0, le=1, description="share of the peak at which the learning rate of a phase ends"
     )
     global_batch_tokens: int = Field(ge=16, description="tokens of one optimizer step over all devices")
     device_batch_blocks: int = Field(ge=1, description="blocks of one forward and backward pass on one device")
@@ -42,13 +60,21 @@ class ContinuedPretrainingConfig(StepConfig):
     adam_beta_2: float = Field(0.95, ge=0, lt=1, description="AdamW's second decay")
     adam_epsilon: float = Field(1e-8, gt=0, description="AdamW's epsilon")
     weight_decay: float = Field(0.1, ge=0, description="AdamW's decoupled weight decay, for matrices of the backbone")
+    decay_norms_and_embeddings: bool = Field(False, description="weight decay for norms, embedding and head as well")
     gradient_clip_norm: float = Field(1.0, gt=0, description="largest global norm of the gradient")
     precision: Literal["float32", "bfloat16_mixed", "bfloat16"] = Field(
         "bfloat16_mixed",
         description="bfloat16_mixed: float32 masters, bfloat16 compute; bfloat16: all of it, as published",
     )
+    parallelism: Literal["auto", "none", "ddp", "fsdp"] = Field(
+        "auto", description="none: one process; ddp: whole copies; fsdp: shards; auto: none or, with several, fsdp"
+    )
     activation_checkpointing: bool = Field(False, description="recompute the activations of each layer when going back")
+    compile_layers: bool = Field(False, description="torch.compile for each layer")
     liger: Literal["auto", "on", "off"] = Field("auto", description="Liger kernels; auto: on where CUDA is")
+    profile: Literal["auto", "on", "off"] = Field(
+        "auto", description="profile one step and keep its kernels in training.json; auto: on where CUDA is"
+    )
     attention: Literal["auto", "sdpa", "flex", "flash"] = Field(
         "auto", description="attention over packed blocks; auto: flash where it can be, else sdpa, flex for long blocks"
     )
@@ -66,3 +92,13 @@ class ContinuedPretrainingConfig(StepConfig):
     max_validation_blocks: int = Field(64, ge=1, description="validation blocks used")
     checkpoint_every_steps: int = Field(500, ge=1, description="steps between two checkpoints")
     kept_checkpoints: int = Field(2, ge=1, description="newest checkpoints kept")
+    stop_grace_seconds: float = Field(
+        110, gt=0, description="between SIGTERM and the end: a checkpoint is written where it fits; SageMaker gives 120"
+    )
+
+
+def not_learned(config: ContinuedPretrainingConfig) -> tuple[str, ...]:
+    """The settings with another value of which the step goes on from the same checkpoints."""
+    if config.phase_1_flat_evaluations == 0:
+        return NOT_LEARNED
+    return tuple(name for name in NOT_LEARNED if name not in DECIDING)

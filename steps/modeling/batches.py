@@ -83,6 +83,14 @@ class BatchPlan:
         """Tokens of a global batch, padding included."""
         return self.blocks_per_step * self.blocks.block_tokens
 
+    def blocks_read(self, steps: int) -> int:
+        """Blocks of that many steps, replayed ones included."""
+        return steps * self.blocks_per_step
+
+    def epochs(self, steps: int) -> float:
+        """How often that many steps go through the corpus."""
+        return self.blocks_read(steps) * (1 - self.replay_share) / len(self.blocks)
+
     def replay_passes(self, steps: int) -> float:
         """How often that many steps go through the replayed text."""
         return steps * self.blocks_per_step * self.replay_share / len(self.replay) if self.replay else 0.0

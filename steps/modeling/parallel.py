@@ -1,16 +1,17 @@
-"""One process or many: the process group, sharding with FSDP2, Liger kernels, and who speaks for all.
+"""One process or many: the process group, whole copies with DDP or shards with FSDP2, and who speaks for all.
 
 torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE) says how many processes there are. With one, the model stays
 whole on its device and no process group exists. With more, `fully_shard` makes every parameter a DTensor: each layer
 is a unit of its own, and the root unit holds the embedding, the last norm and the head, because a matrix that
-embedding and head share must lie in one unit.
+embedding and head share must lie in one unit. DDP keeps a whole copy in each process and adds up the gradients.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
-from contextlib import AbstractContextManager, nullcontext
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,20 +20,32 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
 
-from steps.contract import ConfigError, warn
+from steps.contract import ConfigError, StepError
 from steps.modeling.loading import check_tie, choose_device
+
+# What gloo, NCCL and torch's store say when a process at the other end is gone.
+_LOST = re.compile(
+    r"Connection (closed|reset|refused)|Broken pipe|Socket Timeout|recvBytes|sendBytes|gloo/transport|ncclRemoteError"
+    r"|NCCL.*(remote process exited|connection closed|aborted)|Timed out waiting",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among those that train together. Its methods must be called by all of them, in the same order."""
+    """This process among those that train together. Its methods must be called by all of them, in the same order.
+
+    parallelism: none, ddp or fsdp.
+    """
 
     rank: int
     local_rank: int
     world_size: int
     device: torch.device
+    parallelism: str = "none"
 
     @property
     def is_first(self) -> bool:
@@ -47,38 +60,70 @@ class Processes:
         dist.all_reduce(totals)
         return tuple(totals.tolist())
 
-    def gather(self, value: Any) -> list[Any]:
-        """The value of every process, by rank."""
+    def gather(self, value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
+        """The value of every process, by rank. group: from `new_group`; without one the group that trains."""
         if self.world_size == 1:
             return [value]
         values: list[Any] = [None] * self.world_size
-        dist.all_gather_object(values, value)
+        dist.all_gather_object(values, value, group=group)
         return values
+
+    def new_group(self) -> dist.ProcessGroup | None:
+        """All processes once more, over gloo, for a thread that speaks beside the training; None for one process."""
+        return dist.new_group(backend="gloo") if self.world_size > 1 else None
 
     def leave(self) -> None:
         """Waits for the others and ends the process group."""
-        if self.world_size > 1:
+        if self.parallelism != "none":
             dist.barrier()
             dist.destroy_process_group()
 
 
-def join_processes(device_setting: str) -> Processes:
-    """Joins the group that torchrun's environment describes: gloo on CPU, NCCL on CUDA. Raises ConfigError."""
+def join_processes(device_setting: str, parallelism: str = "auto") -> Processes:
+    """Joins the group that torchrun's environment describes: gloo on CPU, NCCL on CUDA. Raises ConfigError.
+
+    parallelism: as the setting of that name says.
+    """
     device = choose_device(device_setting)
     rank, local_rank, world_size = (int(os.environ.get(name, default)) for name, default in
                                     (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1")))  # fmt: skip
     if device.type == "cuda":
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
-    if world_size > 1:
+    if parallelism == "auto":
+        parallelism = "fsdp" if world_size > 1 else "none"
+    if parallelism == "none" and world_size > 1:
+        remedy = "Set parallelism to auto, ddp or fsdp, or start one process."
+        raise ConfigError("parallelism", f"none with {world_size} processes", limit="1 process", remedy=remedy)
+    if parallelism != "none":
         # Both: objects and checkpoints travel over gloo where the gradients travel over NCCL.
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
-    return Processes(rank, local_rank, world_size, device)
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        if world_size > 1:
+            dist.init_process_group(backend)
+        else:
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    return Processes(rank, local_rank, world_size, device, parallelism)
+
+
+@contextmanager
+def telling_lost_processes(processes: Processes) -> Iterator[None]:
+    """Raises StepError where another process is gone: its own log has the cause, this one has nothing to add."""
+    try:
+        yield
+    except RuntimeError as error:
+        if processes.world_size == 1 or not _LOST.search(str(error)):
+            raise
+        raise StepError(
+            f"process {processes.rank} of {processes.world_size}",
+            "another process ended and left it alone",
+            remedy="See the log for what ended it first, then give the same command again: training goes on from its "
+            "last checkpoint.",
+        ) from error
 
 
 def place_model(model: PreTrainedModel, processes: Processes, precision: str) -> None:
-    """Moves a whole model to the device of one process, or shards it over many, in place."""
-    if processes.world_size == 1:
+    """Moves a whole model to the device of this process, or with fsdp shards it over all of them, in place."""
+    if processes.parallelism != "fsdp":
         model.to(processes.device)  # type: ignore[arg-type]
         return
     mesh = init_device_mesh(processes.device.type, (processes.world_size,))
@@ -95,6 +140,31 @@ def place_model(model: PreTrainedModel, processes: Processes, precision: str) ->
     with torch.no_grad():
         model(input_ids=torch.zeros((1, 2), dtype=torch.int64, device=processes.device), use_cache=False)
     reshard(model)
+
+
+def compile_layers(model: PreTrainedModel) -> None:
+    """Has torch compile each layer at its first call, in place and before it is sharded: names stay as they are."""
+    for layer in decoder_layers(model):
+        layer.compile()
+
+
+def replicate(model: PreTrainedModel, processes: Processes) -> torch.nn.Module:
+    """What a step calls in place of the model: with ddp a wrapper that adds up the gradients over all processes.
+
+    DDP takes the parameters that are trainable when it is made, so each phase makes one.
+    """
+    if processes.parallelism != "ddp":
+        return model
+    devices = [processes.device] if processes.device.type == "cuda" else None
+    return DistributedDataParallel(model, device_ids=devices, broadcast_buffers=False, gradient_as_bucket_view=True)
+
+
+def accumulating(called: torch.nn.Module, *, is_last: bool) -> AbstractContextManager:
+    """The context of one pass of a step: DDP's gradients travel once, with the last. FSDP's shards travel each time,
+    or every process would keep whole gradients."""
+    if isinstance(called, DistributedDataParallel) and not is_last:
+        return called.no_sync()
+    return nullcontext()
 
 
 def reshard(model: PreTrainedModel) -> None:
@@ -117,8 +187,8 @@ def is_sharded(model: PreTrainedModel) -> bool:
 
 
 def compute_precision(processes: Processes, precision: str) -> AbstractContextManager:
-    """The context of a forward pass: autocast where one process mixes precisions; FSDP2's policy does it for many."""
-    if precision == "bfloat16_mixed" and processes.world_size == 1:
+    """The context of a forward pass: autocast where the model is whole; sharded, FSDP2's policy mixes precisions."""
+    if precision == "bfloat16_mixed" and processes.parallelism != "fsdp":
         return torch.autocast(processes.device.type, dtype=torch.bfloat16)
     return nullcontext()
 
@@ -141,33 +211,3 @@ def gather_parameters(model: PreTrainedModel, processes: Processes) -> dict[str,
         if processes.is_first:
             gathered[name] = value.cpu()
     return gathered
-
-
-def apply_liger(model: PreTrainedModel, setting: str, device: torch.device) -> bool:
-    """Puts Liger's kernels into a model, by Liger's own API; True where that was done.
-
-    off: never. on: always; ConfigError without CUDA, without the package, or for a model that Liger does not know.
-    auto: where all three are there, else a line says why not, as a warning where there is a GPU that goes without.
-    """
-    if setting == "off":
-        return False
-    missing = None
-    if device.type != "cuda":
-        missing = "no CUDA device"
-    elif importlib.util.find_spec("liger_kernel") is None:
-        missing = "the package liger-kernel is not installed"
-    else:
-        from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
-
-        if (apply := MODEL_TYPE_TO_APPLY_LIGER_FN.get(model.config.model_type)) is not None:
-            apply(model=model)
-            return True
-        missing = f"it has no kernels for a model of type {model.config.model_type}"
-    if setting == "on":
-        remedy = "Set liger to auto or off, or install langadapt[gpu] on a machine with CUDA."
-        raise ConfigError("liger", f"on, but {missing}", remedy=remedy)
-    if device.type == "cuda":
-        warn("liger-off", missing)
-    else:
-        print(f"Liger kernels are off: {missing}", flush=True)
-    return False

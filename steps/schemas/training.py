@@ -16,23 +16,67 @@ class PhaseSummary(BaseModel):
     seconds: float = Field(description="spent on these steps, over all attempts whose checkpoints were used")
 
 
+class TelemetryRecord(BaseModel):
+    """A line of telemetry.jsonl, and of the log: the training after a step. None stands for what was not measured."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    step: int = Field(description="finished steps")
+    phase: int
+    loss: float = Field(description="nats a token, of this step")
+    validation_bits_per_byte: float | None = Field(description="as measured last")
+    learning_rate: float
+    gradient_norm: float = Field(description="before clipping")
+    tokens_per_second_per_device: float = Field(description="of this step, padding included")
+    model_flop_utilisation: float | None = Field(
+        description="see steps/modeling/utilisation.py; None without a known peak"
+    )
+    peak_memory_bytes: int = Field(description="of the first process: on the GPU with CUDA, else resident")
+    blocks_read: int = Field(description="position in the data, since step 0")
+    epoch: float = Field(description="the same, in passes over all blocks")
+    seconds_left: float = Field(description="at the speed of this attempt, validation and checkpoints included")
+
+
+class KernelTime(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    name: str
+    calls: int
+    microseconds: float = Field(description="of all calls, what they started left out")
+
+
+class StepProfile(BaseModel):
+    """The kernels of one step on a GPU, or torch's operators on CPU."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    step: int = Field(description="the step's number, counted from 1")
+    total_microseconds: float
+    fused_kernels: list[KernelTime] = Field(description="all of Liger's; none on CPU")
+    kernels: list[KernelTime] = Field(description="those that took longest")
+
+
 class PretrainingSummary(BaseModel):
     """training.json of ContinuedPretraining."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     phases: dict[str, PhaseSummary]
+    phase_1_end: str | None = Field(description="why phase 1 ended; None without one")
     resumed_from_step: int
     processes: int
-    parallelism: str = Field(description="none, or fsdp2 where every parameter was a DTensor")
+    parallelism: str = Field(description="none, ddp, or fsdp2 where every parameter was a DTensor")
     device: str
     precision: str
     liger: bool
     parameters: int
+    flops_per_token: dict[str, float] = Field(description="by phase; see steps/modeling/utilisation.py")
+    peak_flops_per_second: float | None = Field(description="of the device in this precision; None where unknown")
     tokens_per_second_per_device: float = Field(description="over all steps of both phases, validation left out")
     peak_memory_bytes: int = Field(description="of the first process: on the GPU with CUDA, else resident")
     validation_bits_per_byte: float
     validation_history: list[tuple[int, float]]
+    profile: StepProfile | None = Field(description="of one step, where the setting `profile` asks for it")
 
 
 class FineTuningSummary(BaseModel):

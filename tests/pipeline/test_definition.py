@@ -238,7 +238,8 @@ def test_settings_of_speed_and_reports_go_on_from_the_same_checkpoints_and_other
     changed = {
         "device_batch_blocks": 8, "activation_checkpointing": True, "liger": "off", "device": "cpu",
         "log_every_steps": 7, "validate_every_steps": 7, "max_validation_blocks": 7, "checkpoint_every_steps": 7,
-        "kept_checkpoints": 7,
+        "kept_checkpoints": 7, "parallelism": "ddp", "compile_layers": True, "profile": "off", "attention": "sdpa",
+        "stop_grace_seconds": 7.0,
     }  # fmt: skip
     assert changed.keys() == set(NOT_LEARNED)
     overrides = [f"continued_pretraining.{name}={json.dumps(value)}" for name, value in changed.items()]

@@ -8,10 +8,10 @@ import signal
 import pytest
 import torch
 
-from steps.configs.continued_pretraining import ContinuedPretrainingConfig
-from steps.continued_pretraining import NOT_LEARNED
+from steps.configs.continued_pretraining import NOT_LEARNED, ContinuedPretrainingConfig
 from steps.modeling.batches import BatchPlan
-from steps.modeling.checkpoints import MARKER_NAME, CheckpointStore, checkpoint_key, find_fault, training_state
+from steps.modeling.checkpoint_settings import MARKER_NAME, checkpoint_key
+from steps.modeling.checkpoints import CheckpointStore, find_fault, training_state
 from steps.modeling.loading import load_model
 from steps.modeling.parallel import Processes
 from steps.modeling.training import start_phase, train
@@ -51,9 +51,7 @@ def run(inputs, folder, blocks=None, config=CONFIG):
     model = load_model(inputs.model)
     plan = BatchPlan.of(blocks or inputs.train, config.global_batch_tokens, config.device_batch_blocks, 0, world_size=1)
     store = CheckpointStore(folder, "key", config.kept_checkpoints, ALONE)
-    progress, resumed_from = train(
-        model, plan, config, ALONE, store, validate=lambda trained: 1.0, observe=lambda **figures: None
-    )
+    progress, resumed_from = train(model, plan, config, ALONE, store, validate=lambda trained: 1.0)
     return model, progress, resumed_from
 
 

@@ -83,7 +83,9 @@ def test_writes_a_model_that_loads_and_what_it_did(pretraining_inputs, tmp_path,
     assert len(shown) == 10
     assert shown[0] == pytest.approx(summary.phases["phase_1"].first_loss, rel=1e-5)
     assert shown[-1] == pytest.approx(summary.phases["phase_2"].last_loss, rel=1e-5)
-    assert re.search(r"^metrics: step=5 phase=2 loss=\S+ learning_rate=0.005 .*tokens_per_second=\d+$", printed, re.M)
+    shape = r"^metrics: step=5 phase=2 loss=\S+ validation_bits_per_byte=\S+ learning_rate=0.005 gradient_norm=\S+ "
+    assert re.search(shape + r"tokens_per_second_per_device=\S+ peak_memory_bytes=\d+ blocks_read=20 ", printed, re.M)
+    assert "phase 1 ends after step 4 of 4: all its steps are done; the backbone is the same to the byte" in printed
     model = load_model(tmp_path / "output")
     assert summary.parameters == sum(parameter.numel() for parameter in model.parameters())
     assert len(load_tokenizer(tmp_path / "output")) == 320
@@ -162,7 +164,8 @@ def test_killed_in_phase_2_and_started_again_writes_the_same_file(pretraining_in
 
     assert run(pretraining_inputs, tmp_path / "output", checkpoints, **settings) == 0
     assert run(pretraining_inputs, tmp_path / "whole", **settings) == 0
-    assert read_summary(tmp_path / "output").resumed_from_step == 12
+    # The set of step 12 may have been under way, in the background, when the process was killed.
+    assert read_summary(tmp_path / "output").resumed_from_step in (9, 12)
     resumed, whole = (read_seal(tmp_path / name).files["model.safetensors"] for name in ("output", "whole"))
     assert resumed == whole
     assert read_summary(tmp_path / "output").validation_history == read_summary(tmp_path / "whole").validation_history

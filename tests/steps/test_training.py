@@ -14,18 +14,13 @@ from steps.configs.continued_pretraining import ContinuedPretrainingConfig
 from steps.contract import ConfigError, StepError
 from steps.modeling.batches import BatchPlan, labelled_tokens
 from steps.modeling.checkpoints import CheckpointStore
+from steps.modeling.fused_kernels import apply_liger
 from steps.modeling.loading import check_tie, load_model, load_tokenizer
-from steps.modeling.parallel import Processes, apply_liger
-from steps.modeling.training import (
-    backbone_digest,
-    backbone_parameters,
-    check_schedule,
-    learning_rate,
-    phase_of,
-    start_phase,
-    train,
-)
+from steps.modeling.parallel import Processes
+from steps.modeling.schedule import Schedule, check_schedule, flat_reason
+from steps.modeling.training import backbone_digest, backbone_parameters, start_phase, train
 from steps.modeling.validation import BlockValidation
+from steps.schemas.training import TelemetryRecord
 from steps.text.packing import IGNORED_LABEL
 from steps.text.token_bytes import TokenBytes
 
@@ -57,7 +52,7 @@ def run(inputs, config, model=None, blocks=None, checkpoints=None):
         blocks or inputs.train, config.global_batch_tokens, config.device_batch_blocks, config.seed, world_size=1
     )
     store = checkpoints or CheckpointStore(None, "", 1, ALONE)
-    lines: list[dict] = []
+    lines: list[TelemetryRecord] = []
     validation = BlockValidation(inputs.validation, load_tokenizer(inputs.model), 4, ALONE)
     progress, _ = train(
         model,
@@ -66,9 +61,9 @@ def run(inputs, config, model=None, blocks=None, checkpoints=None):
         ALONE,
         store,
         validate=lambda trained: validation(trained, config.precision),
-        observe=lambda **figures: lines.append(figures),
+        observe=lines.append,
     )
-    return model, progress, [line for line in lines if "loss" in line]
+    return model, progress, lines
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------
@@ -110,9 +105,45 @@ def test_learning_rate_by_hand():
         phase_1_steps=5, phase_1_warmup_steps=2, phase_2_steps=3, final_learning_rate_share=0.1,
         phase_1_learning_rate=1.0, phase_2_learning_rate=0.5,
     )  # fmt: skip
-    rates = [learning_rate(step, config) for step in range(8)]
+    schedule = Schedule(config, 5)
+    rates = [schedule.learning_rate(step) for step in range(8)]
     assert rates == pytest.approx([0.5, 1.0, 1.0, 0.55, 0.1, 0.5, 0.275, 0.05])
-    assert [phase_of(step, config) for step in range(8)] == [1] * 5 + [2] * 3
+    assert [schedule.phase_of(step) for step in range(8)] == [1] * 5 + [2] * 3
+    assert [step for step in range(9) if schedule.ends_phase(step)] == [5, 8]
+
+
+def test_warmup_stable_decay_by_hand():
+    config = make_config(
+        phase_1_steps=0, phase_2_steps=8, phase_2_warmup_steps=2, phase_2_learning_rate=1.0,
+        schedule="warmup_stable_decay", decay_share=0.5, final_learning_rate_share=0.2,
+    )  # fmt: skip
+    rates = [Schedule(config, 0).learning_rate(step) for step in range(8)]
+    assert rates == pytest.approx([0.5, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2])
+    short = config.model_copy(update={"phase_2_warmup_steps": 8})
+    assert [Schedule(short, 0).learning_rate(step) for step in range(8)][-1] == 1.0
+
+
+def test_a_phase_1_that_ended_early_moves_phase_2_and_keeps_its_own_curve():
+    config = make_config(phase_1_steps=5, phase_2_steps=3, phase_1_learning_rate=1.0, phase_2_learning_rate=0.5)
+    whole, cut = Schedule(config, 5), Schedule(config, 2)
+    assert [cut.learning_rate(step) for step in range(5)] == [
+        whole.learning_rate(step) for step in (0, 1, 5, 6, 7)
+    ]  # fmt: skip
+    assert (cut.last, cut.phase_of(2)) == (5, 2)
+
+
+def test_flat_means_no_gain_over_the_best_before():
+    config = make_config(phase_1_flat_evaluations=2, phase_1_flat_gain=0.01)
+    falling = [(0, 3.0), (2, 2.5), (4, 2.4)]
+    assert flat_reason(falling[:2], config) is None
+    assert flat_reason(falling, config) is None
+    assert flat_reason([*falling, (6, 2.395)], config) is None
+    reason = flat_reason([*falling, (6, 2.395), (8, 2.41)], config)
+    assert reason == (
+        "validation bits per byte flat for 2 evaluations: 2.3950 at best, 2.4000 at step 4; a gain is 0.01"
+    )
+    assert flat_reason([*falling, (6, 2.5), (8, 2.38)], config) is None
+    assert flat_reason([*falling, (6, 2.395), (8, 2.41)], make_config()) is None
 
 
 def test_a_warm_up_that_outlasts_its_phase_is_refused():
@@ -149,8 +180,8 @@ def test_accumulation_weighs_every_labelled_token_alike(pretraining_inputs, devi
     """Passes of unequal numbers of labelled tokens give the losses of one pass over the whole global batch."""
     _, _, whole = run(pretraining_inputs, make_config())
     _, _, cut = run(pretraining_inputs, make_config(device_batch_blocks=device_batch_blocks))
-    assert [line["loss"] for line in cut] == pytest.approx([line["loss"] for line in whole], abs=1e-5)
-    assert [line["gradient_norm"] for line in cut] == pytest.approx([line["gradient_norm"] for line in whole], rel=1e-4)
+    assert [line.loss for line in cut] == pytest.approx([line.loss for line in whole], abs=1e-5)
+    assert [line.gradient_norm for line in cut] == pytest.approx([line.gradient_norm for line in whole], rel=1e-4)
 
 
 def test_first_step_equals_a_plain_adamw_step(pretraining_inputs):
@@ -181,7 +212,7 @@ def test_phase_1_moves_embeddings_and_head_and_nothing_else(make_pretraining_inp
     for ends in ("get_input_embeddings", "get_output_embeddings"):
         assert not torch.equal(getattr(model, ends)().weight, getattr(before, ends)().weight)
     check_tie(model)
-    assert [line["phase"] for line in lines] == [1, 1, 1]
+    assert [line.phase for line in lines] == [1, 1, 1]
     assert progress.phases["phase_1"].steps == 3
     assert progress.phases["phase_1"].tokens == 3 * 256
 
@@ -193,7 +224,7 @@ def test_phase_2_moves_everything_and_learns(pretraining_inputs):
     for name, parameter in model.named_parameters():
         assert not torch.equal(parameter, dict(before.named_parameters())[name]), name
     check_tie(model)
-    assert lines[-1]["loss"] < 0.7 * lines[0]["loss"]
+    assert lines[-1].loss < 0.7 * lines[0].loss
     first, last = progress.validation_history[0], progress.validation_history[-1]
     assert (first[0], last[0]) == (0, 40)
     assert last[1] < 0.8 * first[1]
@@ -222,7 +253,8 @@ def test_the_same_settings_give_the_same_bits_and_another_seed_others(pretrainin
 
 def test_a_loss_that_is_not_finite_stops_and_names_the_step(pretraining_inputs):
     config = make_config(phase_1_learning_rate=1e30)
-    with pytest.raises(StepError, match=r"(loss|gradient norm) at step 1: (nan|inf); limit a finite number"):
+    named = r"(loss|gradient norm) at step 1, blocks \d+, \d+, \d+, \d+: (nan|inf); limit a finite number"
+    with pytest.raises(StepError, match=named):
         run(pretraining_inputs, config)
 
 
@@ -233,7 +265,7 @@ def test_lower_precisions_come_close_to_float32(pretraining_inputs, precision):
     trained, _, lines = run(pretraining_inputs, make_config(precision=precision), model=model)
     _, _, exact = run(pretraining_inputs, make_config())
     assert trained.get_input_embeddings().weight.dtype == dtype
-    assert [line["loss"] for line in lines] == pytest.approx([line["loss"] for line in exact], rel=0.02)
+    assert [line.loss for line in lines] == pytest.approx([line.loss for line in exact], rel=0.02)
 
 
 def test_recomputed_activations_give_the_same_losses(pretraining_inputs):
@@ -241,7 +273,7 @@ def test_recomputed_activations_give_the_same_losses(pretraining_inputs):
     model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     _, _, recomputed = run(pretraining_inputs, make_config(), model=model)
     _, _, plain = run(pretraining_inputs, make_config())
-    assert [line["loss"] for line in recomputed] == pytest.approx([line["loss"] for line in plain], abs=1e-6)
+    assert [line.loss for line in recomputed] == pytest.approx([line.loss for line in plain], abs=1e-6)
 
 
 # --- validation -------------------------------------------------------------------------------------------------------
@@ -272,13 +304,13 @@ def test_validation_bits_per_byte_by_a_direct_sum(pretraining_inputs):
 # --- Liger ------------------------------------------------------------------------------------------------------------
 
 
-def test_liger_on_without_cuda_is_refused_and_auto_says_why(tiny_llama, capsys):
-    cpu = torch.device("cpu")
+def test_liger_on_without_cuda_is_refused_and_auto_says_why(tiny_llama, pretraining_inputs, capsys):
+    blocks = pretraining_inputs.train.batch([0])
     with pytest.raises(ConfigError, match=r"liger: on, but no CUDA device\. Set liger to auto or off"):
-        apply_liger(tiny_llama, "on", cpu)
+        apply_liger(tiny_llama, "on", ALONE, blocks)
     untouched = copy.deepcopy(tiny_llama.state_dict())
-    assert apply_liger(tiny_llama, "auto", cpu) is False
+    assert apply_liger(tiny_llama, "auto", ALONE, blocks) is False
     assert capsys.readouterr() == ("Liger kernels are off: no CUDA device\n", "")
-    assert apply_liger(tiny_llama, "off", cpu) is False
+    assert apply_liger(tiny_llama, "off", ALONE, blocks) is False
     assert capsys.readouterr().err == ""
     assert tiny_llama.state_dict().keys() == untouched.keys()
