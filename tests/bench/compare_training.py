@@ -8,8 +8,8 @@ over as many tokens as both phases together, once for as much processor time. Ea
 tokenizer, held-out documents, order of blocks and random rows; within a seed all trainings read the same blocks in the
 same order. The figure is bits per byte of the held-out documents' blocks.
 
-LANGADAPT_REAL_TEXT names the folder with az_laws.jsonl, az_web.jsonl and az_fiction.jsonl. About 12 minutes on two quiet
-cores; --seeds 0 --phase-1-steps 4 --phase-2-steps 8 --train-bytes 300000 shows in two that it works.
+LANGADAPT_REAL_TEXT names the folder with az_laws.jsonl, az_web.jsonl and az_fiction.jsonl. About 12 minutes on two
+quiet cores; --seeds 0 --phase-1-steps 4 --phase-2-steps 8 --train-bytes 300000 shows in two that it works.
 """
 
 from __future__ import annotations
@@ -99,30 +99,30 @@ def train_one(
     config = configure(seed, *steps)
     plan = BatchPlan.of(material.blocks("train"), config.global_batch_tokens, STEP_BLOCKS, seed, 1)
     model = material.model(initialiser, seed)
-    # Between the two ends there is nothing to measure, and measuring costs time.
-    wanted = {0, steps[0], sum(steps)}
-    calls = iter(range(0, sum(steps) + 1, config.validate_every_steps))
-
-    def validate(trained) -> float:
-        return validation(trained, "float32") if next(calls, sum(steps)) in wanted else float("nan")
-
-    trained = train_here(model, plan, config, validate)
+    trained = train_here(model, plan, config, lambda model: validation(model, "float32"))
     figures = {"step 0": trained.bits_per_byte(0), "end": trained.bits_per_byte(sum(steps))}
     if steps[0]:
         figures["end of phase 1"] = trained.bits_per_byte(steps[0])
-    row = Row(name, seed, figures, steps, sum(trained.step_seconds))
+    first, second = median_seconds(trained, steps[0])
+    row = Row(name, seed, figures, steps, steps[0] * first + steps[1] * second)
     moments = ", ".join(f"{moment} {value:.4f}" for moment, value in sorted(figures.items(), reverse=True))
     print(f"seed {seed}, {name}, {steps[0]} + {steps[1]} steps: {moments}; "
           f"{row.processor_seconds:.0f} processor seconds", flush=True)  # fmt: skip
     return row, trained
 
 
+def median_seconds(trained: Trained, phase_1_steps: int) -> tuple[float, float]:
+    """Processor seconds of the median step of each phase: a validation falls into some, and a busy machine has others.
+
+    0 for a phase 1 of no steps.
+    """
+    first, second = trained.step_seconds[:phase_1_steps], trained.step_seconds[phase_1_steps:]
+    return (statistics.median(first) if first else 0.0), statistics.median(second)
+
+
 def steps_of_equal_time(trained: Trained, steps: tuple[int, int]) -> int:
-    """Steps of phase 2 alone that cost what both phases cost, by the median step of each: a busy machine has
-    outliers."""
-    first, second = (
-        statistics.median(part) for part in (trained.step_seconds[: steps[0]], trained.step_seconds[steps[0] :])
-    )
+    """Steps of phase 2 alone that cost what both phases cost."""
+    first, second = median_seconds(trained, steps[0])
     return max(1, round(steps[1] + steps[0] * first / second))
 
 
