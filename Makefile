@@ -8,7 +8,7 @@ VENV_STAMP := $(VENV)/.made
 RUN_STAMP := $(VENV)/.installed-run
 DEV_STAMP := $(VENV)/.installed-dev
 
-.PHONY: run test check format verify results
+.PHONY: run test check format verify bench-train bench-gpu bench-phases results
 
 run: $(RUN_STAMP)  ## the whole DAG on this machine, on the sample
 	$(BIN)/langadapt run
@@ -27,6 +27,15 @@ format: $(DEV_STAMP)
 
 verify: $(DEV_STAMP)  ## the longer proofs: claim, number, limit
 	$(BIN)/python -m pytest -q -s -m verify
+
+bench-train: $(DEV_STAMP)  ## the training loop's speed on this CPU beside a bare PyTorch loop
+	$(BIN)/python tests/bench/train_beside_plain_loop.py
+
+bench-gpu: $(DEV_STAMP)  ## a Llama 3.2 1B on one GPU, eager against Liger, by batch; skipped without CUDA
+	$(BIN)/python tests/bench/gpu_throughput.py
+
+bench-phases: $(DEV_STAMP)  ## initialisers and phases compared on real text, three seeds, about 12 minutes
+	$(BIN)/python tests/bench/compare_training.py --output docs/training-comparison.json
 
 results: $(DEV_STAMP)  ## measures, writes results.json and the README's tables
 	$(BIN)/python tests/make_results.py

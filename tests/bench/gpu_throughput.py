@@ -92,7 +92,7 @@ class Measurement:
 def write_blocks(folder: Path, shape: Shape) -> None:
     """Documents of 20 tokens to three blocks; most are shorter than a block, as in the published corpus."""
     generator = numpy.random.default_rng(0)
-    lengths = generator.integers(20, 3 * shape.block_tokens, size=LARGEST_BATCH // 2)
+    lengths = generator.integers(20, 3 * shape.block_tokens, size=LARGEST_BATCH)
     documents = [(generator.integers(3, shape.vocabulary, size=length).tolist(), int(length)) for length in lengths]
     known = Vocabulary(bos_token_id=0, eos_token_id=1, pad_token_id=2, size=shape.vocabulary, tokenizer_sha256="")
     write_part(folder, "part-00000", documents, shape.block_tokens, known)
