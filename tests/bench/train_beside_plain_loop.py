@@ -30,13 +30,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from steps.configs.continued_pretraining import ContinuedPretrainingConfig  # noqa: E402
-from steps.modeling.batches import BatchPlan  # noqa: E402
-from steps.modeling.checkpoints import CheckpointStore  # noqa: E402
-from steps.modeling.parallel import Processes  # noqa: E402
-from steps.modeling.schedule import Schedule  # noqa: E402
-from steps.modeling.training import train  # noqa: E402
-from steps.text.packing import PackedBlocks, Vocabulary, write_part  # noqa: E402
+from steps.configs.continued_pretraining import ContinuedPretrainingConfig
+from steps.modeling.batches import BatchPlan
+from steps.modeling.checkpoints import CheckpointStore
+from steps.modeling.parallel import Processes
+from steps.modeling.schedule import Schedule
+from steps.modeling.training import train
+from steps.text.packing import PackedBlocks, Vocabulary, write_part
 
 LEAST_RATIO = 0.95
 WARM_UP_STEPS = 5
