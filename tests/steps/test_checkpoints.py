@@ -186,6 +186,39 @@ def test_stopped_anywhere_and_started_again_ends_in_the_same_bits(pretraining_in
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("stopped_in_step", [1, 2, 4])
+def test_an_early_end_of_phase_1_is_the_same_however_it_is_reached(
+    pretraining_inputs, tmp_path, capsys, stopped_in_step
+):
+    """Flat figures end phase 1 after 2 of 6 steps: stopped before, at and after it, training ends in the same bits."""
+    early = {"phase_1_steps": 6, "phase_1_flat_evaluations": 2, "validate_every_steps": 1}
+    config = CONFIG.model_copy(update=early)
+    whole, whole_progress, _ = run(pretraining_inputs, None, config=config)
+    assert whole_progress.phase_1_steps == whole_progress.phases["phase_1"].steps == 2
+    assert (whole_progress.step, whole_progress.phases["phase_2"].steps) == (7, 5)
+    assert whole_progress.phase_1_end.startswith("validation bits per byte flat for 2 evaluations: 1.0000 at best")
+    assert "phase 1 ends after step 2 of 6: validation bits per byte flat" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        run(pretraining_inputs, tmp_path, SigtermBlocks(pretraining_inputs.blocks / "train", stopped_in_step), config)
+    resumed, progress, resumed_from = run(pretraining_inputs, tmp_path, config=config)
+    assert resumed_from == stopped_in_step
+    assert_equal_bits(whole, resumed)
+    assert (progress.phase_1_steps, progress.phase_1_end) == (2, whole_progress.phase_1_end)
+    assert [record.step for record in progress.telemetry] == [record.step for record in whole_progress.telemetry]
+
+
+def test_a_checkpoint_that_would_not_fit_the_grace_period_is_left_out(pretraining_inputs, tmp_path, capsys):
+    config = CONFIG.model_copy(update={"stop_grace_seconds": 1e-9})
+    with pytest.raises(SystemExit) as stop:
+        run(pretraining_inputs, tmp_path, SigtermBlocks(pretraining_inputs.blocks / "train", 3), config)
+    assert stop.value.code == 143
+    assert "warning: checkpoint-left-out: step 3 would not be written within 1e-09 s" in capsys.readouterr().err
+    assert sets(tmp_path) == ["step-00000002"]
+    resumed, _, resumed_from = run(pretraining_inputs, tmp_path)
+    assert resumed_from == 2
+    assert_equal_bits(run(pretraining_inputs, None)[0], resumed)
+
+
 def test_a_finished_training_is_not_trained_again(pretraining_inputs, tmp_path):
     whole, _, _ = run(pretraining_inputs, tmp_path)
     again, progress, resumed_from = run(pretraining_inputs, tmp_path)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,35 +13,14 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
+from small_pretraining import ROOT, arguments, environment, losses, run_processes
 
 from steps.configs.continued_pretraining import ContinuedPretrainingConfig
-from steps.continued_pretraining import FOLDERS, continued_pretraining
-from steps.contract import MANIFEST_NAME, StepConfig, StepFolders, read_seal, run_step, seal
+from steps.continued_pretraining import FOLDERS, REPORTS, continued_pretraining
+from steps.contract import MANIFEST_NAME, ConfigError, StepConfig, StepFolders, read_seal, run_step, seal
 from steps.modeling.loading import load_model, load_tokenizer
-from steps.schemas.training import PretrainingSummary
-
-ROOT = Path(__file__).resolve().parents[2]
-SETTINGS = {
-    "phase_1_steps": 4,
-    "phase_1_learning_rate": 0.01,
-    "phase_2_steps": 6,
-    "phase_2_learning_rate": 0.005,
-    "global_batch_tokens": 256,
-    "device_batch_blocks": 2,
-    "precision": "float32",
-    "liger": "off",
-    "device": "cpu",
-    "log_every_steps": 1,
-    "validate_every_steps": 4,
-    "checkpoint_every_steps": 2,
-}
-
-
-def arguments(inputs, output, checkpoints=None, **settings) -> list[str]:
-    folders = {"model": inputs.model, "blocks": inputs.blocks, "output": output}
-    if checkpoints is not None:
-        folders["checkpoints"] = checkpoints
-    return [f"--{name}={value}" for name, value in {**folders, **SETTINGS, **settings}.items()]
+from steps.modeling.parallel import join_processes
+from steps.schemas.training import PretrainingSummary, TelemetryRecord
 
 
 def run(inputs, output, checkpoints=None, **settings) -> int:
@@ -52,6 +29,7 @@ def run(inputs, output, checkpoints=None, **settings) -> int:
         ContinuedPretrainingConfig,
         FOLDERS,
         checkpoints=True,
+        reports=REPORTS,
         arguments=arguments(inputs, output, checkpoints, **settings),
     )
 
@@ -60,12 +38,9 @@ def read_summary(output) -> PretrainingSummary:
     return PretrainingSummary.model_validate_json((output / "training.json").read_bytes())
 
 
-def losses(text: str) -> list[float]:
-    return [float(value) for value in re.findall(r"^metrics: step=\d+ phase=\d loss=(\S+)", text, re.MULTILINE)]
-
-
-def environment(threads: int) -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
+def read_telemetry(output) -> list[TelemetryRecord]:
+    lines = (output / "telemetry.jsonl").read_text().splitlines()
+    return [TelemetryRecord.model_validate_json(line) for line in lines]
 
 
 def test_writes_a_model_that_loads_and_what_it_did(pretraining_inputs, tmp_path, capsys, monkeypatch):
@@ -142,6 +117,34 @@ def test_blocks_longer_than_the_context_are_refused(make_pretraining_inputs, tmp
     assert "tokens in a block: 64; limit 48, the model's context" in capsys.readouterr().err
 
 
+def test_checkpoints_of_other_settings_are_refused_by_name(pretraining_inputs, tmp_path, capsys):
+    assert run(pretraining_inputs, tmp_path / "first", tmp_path / "checkpoints") == 0
+    assert run(pretraining_inputs, tmp_path / "second", tmp_path / "checkpoints", phase_2_learning_rate=0.1) == 1
+    assert "error: continued_pretraining.phase_2_learning_rate: 0.1; limit 0.005, that of the checkpoints in" in (
+        capsys.readouterr().err
+    )
+
+
+def test_one_process_for_many_is_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="parallelism: none with 2 processes; limit 1 process"):
+        join_processes("cpu", "none")
+
+
+# --- one process ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("parallelism", "told"), [("fsdp", "fsdp2"), ("ddp", "ddp")])
+def test_one_process_may_shard_or_copy_and_gives_the_same(pretraining_inputs, tmp_path, parallelism, told):
+    assert run(pretraining_inputs, tmp_path / "plain") == 0
+    assert run(pretraining_inputs, tmp_path / "output", tmp_path / "checkpoints", parallelism=parallelism) == 0
+    plain, other = read_summary(tmp_path / "plain"), read_summary(tmp_path / "output")
+    assert (plain.parallelism, other.parallelism) == ("none", told)
+    assert [record.loss for record in read_telemetry(tmp_path / "output")] == pytest.approx(
+        [record.loss for record in read_telemetry(tmp_path / "plain")], abs=1e-5
+    )
+
+
 # --- whole processes --------------------------------------------------------------------------------------------------
 
 
@@ -169,23 +172,14 @@ def test_killed_in_phase_2_and_started_again_writes_the_same_file(pretraining_in
     resumed, whole = (read_seal(tmp_path / name).files["model.safetensors"] for name in ("output", "whole"))
     assert resumed == whole
     assert read_summary(tmp_path / "output").validation_history == read_summary(tmp_path / "whole").validation_history
+    # The lines of the attempt that was killed are there as well, as far as its last set.
+    told = [[(line.step, line.loss) for line in read_telemetry(tmp_path / name)] for name in ("output", "whole")]
+    assert [told[0] == told[1], len(told[1])] == [True, 24]
 
 
 def run_sharded(inputs, output, checkpoints=None, **settings) -> str:
     """Two processes by torchrun over gloo; what they printed."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1",
-        f"--master-port={port}", "-m", "steps.continued_pretraining",
-    ]  # fmt: skip
-    finished = subprocess.run(
-        [*command, *arguments(inputs, output, checkpoints, **settings)],
-        cwd=ROOT, env=environment(1), capture_output=True, text=True, timeout=180, check=False,
-    )  # fmt: skip
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
+    return run_processes(arguments(inputs, output, checkpoints, **settings), 2)
 
 
 def test_two_sharded_processes_give_the_losses_of_one(pretraining_inputs, tmp_path, capsys):

@@ -19,6 +19,7 @@ from steps.modeling.loading import check_tie, load_model, load_tokenizer
 from steps.modeling.parallel import Processes
 from steps.modeling.schedule import Schedule, check_schedule, flat_reason
 from steps.modeling.training import backbone_digest, backbone_parameters, start_phase, train
+from steps.modeling.training_progress import check_finite
 from steps.modeling.validation import BlockValidation
 from steps.schemas.training import TelemetryRecord
 from steps.text.packing import IGNORED_LABEL
@@ -241,6 +242,19 @@ def test_weight_decay_is_for_matrices_of_the_backbone_alone(pretraining_inputs):
     }  # fmt: skip
 
 
+def test_norms_and_embeddings_decay_where_asked_and_the_optimizer_is_fused(pretraining_inputs):
+    model = load_model(pretraining_inputs.model)
+    config = make_config(decay_norms_and_embeddings=True, weight_decay=0.3)
+    optimizer = start_phase(model, config, phase=2)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3]
+    assert len(optimizer.param_groups[0]["params"]) == len(list(model.parameters()))
+    assert optimizer.defaults["fused"] is True
+    (embeddings,) = start_phase(model, config, phase=1).param_groups
+    assert (embeddings["weight_decay"], len(embeddings["params"])) == (0.3, 1)
+    (embeddings,) = start_phase(model, make_config(), phase=1).param_groups
+    assert embeddings["weight_decay"] == 0.0
+
+
 def test_the_same_settings_give_the_same_bits_and_another_seed_others(pretraining_inputs):
     first, again, other = (
         run(pretraining_inputs, make_config(seed=seed), model=load_model(pretraining_inputs.model))[0]
@@ -256,6 +270,21 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_step(pretraining_inputs):
     named = r"(loss|gradient norm) at step 1, blocks \d+, \d+, \d+, \d+: (nan|inf); limit a finite number"
     with pytest.raises(StepError, match=named):
         run(pretraining_inputs, config)
+
+
+@pytest.mark.parametrize(
+    ("loss", "norm", "shares", "named"),
+    [
+        (math.nan, 1.0, [0.5, math.nan], "loss at step 3, blocks {2}, {3}: nan;"),
+        (2.0, math.inf, [0.5, 1.5], "gradient norm at step 3, blocks {0}, {1}, {2}, {3}: inf;"),
+    ],
+)
+def test_the_first_pass_that_is_not_finite_is_named(pretraining_inputs, loss, norm, shares, named):
+    plan = BatchPlan.of(pretraining_inputs.train, 256, 2, seed=0, world_size=1)
+    with pytest.raises(StepError) as stopped:
+        check_finite(3, loss, norm, shares, plan, ALONE)
+    assert str(stopped.value).startswith(named.format(*plan.indices(3, 0, 1).tolist()))
+    check_finite(3, 2.0, 1.0, shares, plan, ALONE)
 
 
 @pytest.mark.parametrize("precision", ["bfloat16_mixed", "bfloat16"])
