@@ -89,6 +89,7 @@ def build_pipeline(config: PipelineConfig, session: PipelineSession, package: Pa
             "phase",
             "loss",
             "validation_bits_per_byte",
+            "source_validation_bits_per_byte",
             "learning_rate",
             "gradient_norm",
             "blocks_read",

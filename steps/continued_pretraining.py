@@ -84,6 +84,7 @@ def pretrain(config: ContinuedPretrainingConfig, folders: StepFolders, processes
     tokenizer = load_tokenizer(folders["model"])
     check_blocks(folders["model"], tokenizer, blocks, validation_blocks)
     replay = source_blocks(folders["blocks"], "source_train", folders["model"], tokenizer)
+    source = source_blocks(folders["blocks"], "source_validation", folders["model"], tokenizer)
     key = claim_checkpoints(config, folders, processes)
     model = load_model(folders["model"], dtype=TRAINING_DTYPES[config.precision])
     check_positions(model, blocks)
@@ -104,6 +105,7 @@ def pretrain(config: ContinuedPretrainingConfig, folders: StepFolders, processes
     check_isolation(model, processes, config.precision)
 
     validation = BlockValidation(validation_blocks, tokenizer, config.max_validation_blocks, processes)
+    of_source = source and BlockValidation(source, tokenizer, config.max_validation_blocks, processes)
     profiler = StepProfiler(config.profile, processes.device)
     with telemetry_in(folders.output if processes.is_first else None) as telemetry:
         progress, resumed_from = train(
@@ -113,6 +115,7 @@ def pretrain(config: ContinuedPretrainingConfig, folders: StepFolders, processes
             processes,
             CheckpointStore(folders.checkpoints, key, config.kept_checkpoints, processes),
             validate=lambda trained: validation(trained, config.precision),
+            validate_source=lambda trained: of_source(trained, config.precision) if of_source else None,
             observe=telemetry,
             begin=telemetry.begin,
             tell=telemetry.tell,
@@ -225,6 +228,7 @@ def summarise(
         tokens_per_second_per_device=tokens / seconds / processes.world_size if seconds else 0.0,
         peak_memory_bytes=peak_device_memory_bytes(processes.device),
         validation_bits_per_byte=progress.validation_history[-1][1],
+        source_validation_bits_per_byte=progress.source_bits_per_byte,
         validation_history=progress.validation_history,
         profile=profile,
     )

@@ -79,7 +79,7 @@ class ContinuedPretrainingConfig(StepConfig):
         "auto", description="attention over packed blocks; auto: flash where it can be, else sdpa, flex for long blocks"
     )
     source_replay_share: float = Field(
-        # Enough to keep most of the base's language at a tenth of the compute (tests/verify/test_replay.py).
+        # Takes 44% of the retention loss away for 0.02 bits per byte of the corpus (tests/verify/test_retention.py).
         0.1,
         ge=0,
         le=0.9,

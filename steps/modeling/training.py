@@ -116,6 +116,7 @@ def train(
     store: CheckpointStore,
     *,
     validate: Callable[[PreTrainedModel], float],
+    validate_source: Callable[[PreTrainedModel], float | None] = lambda model: None,
     observe: Callable[[TelemetryRecord], None] = lambda record: None,
     begin: Callable[[Sequence[TelemetryRecord]], None] = lambda records: None,
     tell: Callable[[int, int, str], None] = lambda done, total, unit: None,
@@ -123,9 +124,10 @@ def train(
 ) -> tuple[Progress, int]:
     """Trains a model in place, from its newest checkpoint where there is one.
 
-    model: placed by `place_model`. validate: bits per byte on held-out blocks. observe: gets a record every
-    log_every_steps, at validations and at the ends of phases; begin: once, those of the attempts before this one. tell:
-    gets finished steps, all steps and the word `steps`, before the first step and after each.
+    model: placed by `place_model`. validate: bits per byte on held-out blocks; validate_source: on such of the source
+    corpus, only watched. observe: gets a record every log_every_steps, at validations and at the ends of phases; begin:
+    once, those of the attempts before this one. tell: gets finished steps, all steps and the word `steps`, before the
+    first step and after each.
     Returns the progress and the step that it went on from (0 for a fresh start). Raises StepError at a loss that is
     not finite, and SystemExit(143) after SIGTERM, with a checkpoint written where it fits the grace period.
     """
@@ -150,6 +152,7 @@ def train(
             print(f"going on from the checkpoint of step {resumed_from}", flush=True)
     else:
         progress.validation_history.append((0, validate(model)))
+        progress.source_bits_per_byte = validate_source(model)
 
     begin(progress.telemetry)
     tell(resumed_from, schedule.last, "steps")
@@ -197,6 +200,7 @@ def train(
             done = progress.step
             if measures := done % config.validate_every_steps == 0 or done == schedule.last:
                 progress.validation_history.append((done, validate(model)))
+                progress.source_bits_per_byte = validate_source(model)
                 if phase == 1 and done < schedule.phase_1_steps:
                     schedule = end_of_phase_1(progress, config, schedule, processes)
             if done == schedule.phase_1_steps:
@@ -207,6 +211,7 @@ def train(
                 record = TelemetryRecord(
                     step=done, phase=phase, loss=loss_value, learning_rate=rate, gradient_norm=norm,
                     validation_bits_per_byte=progress.validation_history[-1][1], tokens_per_second_per_device=speed,
+                    source_validation_bits_per_byte=progress.source_bits_per_byte,
                     model_flop_utilisation=utilisation.of(speed, phase),
                     peak_memory_bytes=peak_device_memory_bytes(processes.device), blocks_read=plan.blocks_read(done),
                     epoch=plan.epochs(done),

@@ -22,7 +22,8 @@ class Progress(BaseModel):
     """What a checkpoint keeps beside the tensors.
 
     step: finished ones. phases: so far, by name. phase_1_steps: where phase 1 has ended early, else None. phase_1_end:
-    why it ended, None before its end. telemetry: what was told so far.
+    why it ended, None before its end. telemetry: what was told so far. source_bits_per_byte: as measured last, None
+    without a source corpus.
     """
 
     step: int = 0
@@ -30,6 +31,7 @@ class Progress(BaseModel):
     phase_1_steps: int | None = None
     phase_1_end: str | None = None
     validation_history: list[tuple[int, float]] = []
+    source_bits_per_byte: float | None = None
     telemetry: list[TelemetryRecord] = []
 
     def schedule(self, config: ContinuedPretrainingConfig) -> Schedule:

@@ -25,6 +25,9 @@ class TelemetryRecord(BaseModel):
     phase: int
     loss: float = Field(description="nats a token, of this step")
     validation_bits_per_byte: float | None = Field(description="as measured last")
+    source_validation_bits_per_byte: float | None = Field(
+        None, description="the same on held-out documents of the source corpus, where one was given"
+    )
     learning_rate: float
     gradient_norm: float = Field(description="before clipping")
     tokens_per_second_per_device: float = Field(description="of this step, padding included")
@@ -75,6 +78,7 @@ class PretrainingSummary(BaseModel):
     tokens_per_second_per_device: float = Field(description="over all steps of both phases, validation left out")
     peak_memory_bytes: int = Field(description="of the first process: on the GPU with CUDA, else resident")
     validation_bits_per_byte: float
+    source_validation_bits_per_byte: float | None = Field(None, description="None without a source corpus")
     validation_history: list[tuple[int, float]]
     profile: StepProfile | None = Field(description="of one step, where the setting `profile` asks for it")
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy
 import pytest
 import torch
 
-from steps.contract import StepError
+from steps.configs.continued_pretraining import ContinuedPretrainingConfig
+from steps.continued_pretraining import FOLDERS, REPORTS, continued_pretraining
+from steps.contract import EXIT_DONE, StepConfig, StepError, StepFolders, run_step, seal
 from steps.modeling.batches import BatchPlan
+from steps.schemas.training import PretrainingSummary
 from steps.text.packing import PackedBlocks, Vocabulary, write_part
 
 BLOCK_TOKENS = 16
@@ -88,3 +93,47 @@ def test_source_blocks_of_another_length_are_refused(corpus, tmp_path):
     longer = make_blocks(tmp_path, 4, first_token=5_000, block_tokens=32)
     with pytest.raises(StepError, match=r"source blocks: 4 blocks of 32 tokens; limit at least 1 block of 16 tokens"):
         make_plan(corpus, longer, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("share", "line", "warning"),
+    [
+        (
+            0.9,
+            "replay: 90.0% of the blocks are source text, 4.80 passes over it\n",
+            "warning: source-replayed-often: 4.8",
+        ),
+        (0.1, "replay: 10.0% of the blocks are source text, 0.53 passes over it\n", ""),
+        (0.0, "replay: none\n", ""),
+    ],
+)
+def test_the_step_replays_watches_and_says_so(pretraining_inputs, tmp_path, capsys, share, line, warning):
+    blocks = shutil.copytree(pretraining_inputs.blocks, tmp_path / "blocks")
+    for split, name in (("source_train", "validation"), ("source_validation", "validation")):
+        shutil.copytree(blocks / name, blocks / split)
+    assert len(PackedBlocks(blocks / "source_train")) == 6
+    seal(StepFolders(output=blocks), "test", StepConfig(), {}, 0.0)
+    settings = {
+        "model": pretraining_inputs.model, "blocks": blocks, "output": tmp_path / "out", "phase_1_steps": 2,
+        "phase_1_learning_rate": 0.01, "phase_2_steps": 6, "phase_2_learning_rate": 0.005, "global_batch_tokens": 256,
+        "device_batch_blocks": 4, "precision": "float32", "device": "cpu", "source_replay_share": share,
+    }  # fmt: skip
+    arguments = [f"--{name}={value}" for name, value in settings.items()]
+    code = run_step(
+        continued_pretraining,
+        ContinuedPretrainingConfig,
+        FOLDERS,
+        checkpoints=True,
+        reports=REPORTS,
+        arguments=arguments,
+    )
+    assert code == EXIT_DONE
+    printed = capsys.readouterr()
+    assert "attention: sdpa\n" in printed.out
+    assert line in printed.out
+    assert warning in printed.err
+    assert bool(warning) == ("source-replayed-often" in printed.err)
+    summary = PretrainingSummary.model_validate_json((tmp_path / "out" / "training.json").read_bytes())
+    # The same text as the corpus's own validation, so the same figure; it is watched without replay, too.
+    assert summary.source_validation_bits_per_byte == pytest.approx(summary.validation_bits_per_byte)
+    assert f" source_validation_bits_per_byte={summary.source_validation_bits_per_byte:.3f}" in printed.out
