@@ -8,8 +8,9 @@ import sys
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from workplace import JOB_STEPS, ROOT, Workplace, fill_workplace
+from workplace import JOB_STEPS, PRESET, ROOT, Workplace, fill_workplace
 
+from pipeline.local.log_metrics import final_metrics
 from pipeline.local.run import STEP_MODULES
 from steps.contract import EXIT_DONE, EXIT_GATE_CLOSED, read_seal
 from steps.schemas.evaluation import Evaluation
@@ -43,6 +44,19 @@ def test_the_summary_ends_with_its_five_lines(place: Workplace) -> None:
     beginnings = ["fertility:", "bits per byte:", "gate open:", "model version:", "run folder:"]
     assert [line.startswith(beginning) for line, beginning in zip(lines, beginnings, strict=True)] == [True] * 5
     assert "langadapt models approve 1" in lines[3]
+
+
+def test_metric_definitions_find_numbers_in_the_logs_of_both_training_steps(place: Workplace) -> None:
+    """All but the utilisation of a device whose peak is known, and what only a source corpus gives."""
+    compiled = json.loads(place.langadapt("compile", "--config", str(PRESET)).stdout)
+    of_pretraining = {"model_flop_utilisation", "source_validation_bits_per_byte"}
+    unmeasured = {"ContinuedPretraining": of_pretraining, "FineTune": set()}
+    for step in compiled["Steps"]:
+        if step["Type"] == "Training":
+            definitions = step["Arguments"]["AlgorithmSpecification"]["MetricDefinitions"]
+            (log,) = place.run_folder.glob(f"jobs/{step['Name']}/*/log.txt")
+            found = final_metrics(log, definitions)
+            assert {definition["Name"] for definition in definitions} - found.keys() == unmeasured[step["Name"]]
 
 
 def test_the_evaluation_holds_measured_numbers(place: Workplace) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 import torch
+from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
 from steps.configs.continued_pretraining import ContinuedPretrainingConfig
@@ -28,7 +29,7 @@ from steps.modeling.schedule import Schedule
 from steps.modeling.step_profile import StepProfiler
 from steps.modeling.stopping import noting_sigterm
 from steps.modeling.telemetry import peak_device_memory_bytes
-from steps.modeling.training_progress import Progress, check_finite, end_of_phase_1, note_step
+from steps.modeling.training_progress import Progress, check_finite, end_of_phase_1, note_step, note_validation
 from steps.modeling.utilisation import Utilisation
 from steps.schemas.training import TelemetryRecord
 
@@ -151,8 +152,7 @@ def train(
         if processes.is_first:
             print(f"going on from the checkpoint of step {resumed_from}", flush=True)
     else:
-        progress.validation_history.append((0, validate(model)))
-        progress.source_bits_per_byte = validate_source(model)
+        note_validation(progress, validate(model), validate_source(model))
 
     begin(progress.telemetry)
     tell(resumed_from, schedule.last, "steps")
@@ -183,8 +183,7 @@ def train(
                     shares.append(loss.detach())
 
                 # Update.
-                trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-                norm = float(whole_value(torch.nn.utils.clip_grad_norm_(trained, config.gradient_clip_norm)))
+                norm = float(whole_value(clip_grad_norm_(model.parameters(), config.gradient_clip_norm)))
                 loss_shares = torch.stack(shares).float().tolist()
                 loss_value, stop_votes = processes.sum(sum(loss_shares), float(bool(stop)))
                 check_finite(step, loss_value, norm, loss_shares, plan, processes)
@@ -199,8 +198,7 @@ def train(
             note_step(progress, schedule, plan.tokens_per_step, loss_value, seconds)
             done = progress.step
             if measures := done % config.validate_every_steps == 0 or done == schedule.last:
-                progress.validation_history.append((done, validate(model)))
-                progress.source_bits_per_byte = validate_source(model)
+                note_validation(progress, validate(model), validate_source(model))
                 if phase == 1 and done < schedule.phase_1_steps:
                     schedule = end_of_phase_1(progress, config, schedule, processes)
             if done == schedule.phase_1_steps:
@@ -212,9 +210,8 @@ def train(
                     step=done, phase=phase, loss=loss_value, learning_rate=rate, gradient_norm=norm,
                     validation_bits_per_byte=progress.validation_history[-1][1], tokens_per_second_per_device=speed,
                     source_validation_bits_per_byte=progress.source_bits_per_byte,
-                    model_flop_utilisation=utilisation.of(speed, phase),
+                    model_flop_utilisation=utilisation.of(speed, phase), epoch=plan.epochs(done),
                     peak_memory_bytes=peak_device_memory_bytes(processes.device), blocks_read=plan.blocks_read(done),
-                    epoch=plan.epochs(done),
                     seconds_left=(time.monotonic() - begun) / (done - resumed_from) * (schedule.last - done),
                 )  # fmt: skip
                 progress.telemetry.append(record)
@@ -226,8 +223,8 @@ def train(
                 warn("checkpoint-left-out", f"step {done} would not be written within {config.stop_grace_seconds:g} s")
             elif stops or schedule.ends_phase(done) or done % config.checkpoint_every_steps == 0:
                 state = training_state(model, None if schedule.ends_phase(done) else optimizer)
-                waits = stops or done == schedule.last
-                store.save(done, state, progress.model_dump(mode="json"), in_background=not waits)
+                in_background = not stops and done < schedule.last
+                store.save(done, state, progress.model_dump(mode="json"), in_background=in_background)
             if stops:
                 raise SystemExit(EXIT_TERMINATED)
             store.poll()

@@ -54,6 +54,12 @@ def note_step(progress: Progress, schedule: Schedule, tokens: int, loss: float, 
     return summary
 
 
+def note_validation(progress: Progress, bits_per_byte: float, source_bits_per_byte: float | None) -> None:
+    """Keeps what was measured after the steps that are done."""
+    progress.validation_history.append((progress.step, bits_per_byte))
+    progress.source_bits_per_byte = source_bits_per_byte
+
+
 def check_finite(
     step: int, loss: float, gradient_norm: float, shares: Sequence[float], plan: BatchPlan, processes: Processes
 ) -> None:
