@@ -11,6 +11,8 @@ and the products inside attention are left out, so the figure is a lower bound.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from transformers import PreTrainedModel
 
@@ -51,7 +53,8 @@ def peak_of(device_name: str, precision: str) -> float | None:
 
 def flops_per_token(model: PreTrainedModel, phase: int) -> float:
     """See the module's docstring. A sharded model counts whole."""
-    embedding, head = (ends.weight.numel() for ends in (model.get_input_embeddings(), model.get_output_embeddings()))
+    weights: list[Any] = [model.get_input_embeddings().weight, model.get_output_embeddings().weight]
+    embedding, head = (weight.numel() for weight in weights)
     multiplied = sum(parameter.numel() for parameter in model.parameters())
     if not is_tied(model):
         multiplied -= embedding
