@@ -225,3 +225,12 @@ def test_sigterm_to_two_instances_is_gone_on_from(inputs, tmp_path) -> None:
     process.communicate()
     goes_on = f"going on from the checkpoint of step {left}\n" in lines
     prove("one process alone goes on from the step that two instances stopped at", left, "the set's", goes_on)
+
+
+def test_compiled_layers_give_the_losses_of_eager_ones(inputs, alone, tmp_path) -> None:
+    expected, _ = alone
+    run_alone(inputs, tmp_path / "output", compile_layers=True, **TWENTY)
+    found = exact_losses(tmp_path / "output")
+    largest = max(abs(mine - theirs) for mine, theirs in zip(found, expected, strict=True))
+    claim = "torch.compile for each layer: largest difference of the losses of 40 steps"
+    prove(claim, f"{largest:.2g}", f"< {LOSS_LIMIT}", largest < LOSS_LIMIT)
