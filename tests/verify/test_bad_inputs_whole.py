@@ -56,12 +56,12 @@ def fault_of(row: str, done: subprocess.CompletedProcess[str], pattern: re.Patte
 
 
 def test_every_row_in_a_process_of_its_own(place: Workplace, tmp_path: Path) -> None:
-    patterns, before = table_of_the_document(), kept(place)
+    patterns, before, prepared = table_of_the_document(), kept(place), place.output("PrepareCorpus")
     faults, skipped = [], []
     for row, build in ROWS.items():
         bad = tmp_path / row
         bad.mkdir()
-        case = build(Place(place.folder, bad, place.output("PrepareCorpus")))
+        case = build(Place(place.folder, bad, prepared))
         if case is None:
             skipped.append(row)
             continue
