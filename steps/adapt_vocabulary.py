@@ -25,11 +25,19 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from steps.configs.adapt_vocabulary import AdaptVocabularyConfig
-from steps.contract import ConfigError, Folder, StepFolders, report, run_step, write_json
+from steps.contract import ConfigError, Folder, StepFolders, report, run_step, warn, write_json
 from steps.modeling.bits_per_byte import score_documents
 from steps.modeling.focus import similar_tokens
 from steps.modeling.initialisers import check_extends
-from steps.modeling.loading import choose_device, is_tied, load_model, load_tokenizer, save_model_as, stored_dtype
+from steps.modeling.loading import (
+    auto_tokenizer_agrees,
+    choose_device,
+    is_tied,
+    load_model,
+    load_tokenizer,
+    save_model_as,
+    stored_dtype,
+)
 from steps.modeling.scoring_progress import ScoringProgress
 from steps.modeling.special_ids import set_special_tokens
 from steps.modeling.vocabulary import BaseRows, input_matrix, replace_vocabulary
@@ -83,6 +91,10 @@ def adapt_vocabulary(config: AdaptVocabularyConfig, folders: StepFolders) -> dic
     # The base's rows are no longer needed, and saving needs memory of its own.
     del base, replace
     save_model_as(model, tokenizer, folders.output, stored_dtype(base_folder))
+    if not auto_tokenizer_agrees(folders.output):
+        kind = model.config.model_type
+        message = f"AutoTokenizer reads another tokenizer from a {kind} folder: load it with PreTrainedTokenizerFast"
+        warn("auto-tokenizer-differs", message)
     return {
         "vocabulary_rows": adaptation.vocabulary_rows,
         "rows_copied": adaptation.rows_copied,
