@@ -8,7 +8,7 @@ VENV_STAMP := $(VENV)/.made
 RUN_STAMP := $(VENV)/.installed-run
 DEV_STAMP := $(VENV)/.installed-dev
 
-.PHONY: run test check format verify results
+.PHONY: run test check format verify bench results
 
 run: $(RUN_STAMP)  ## the whole DAG on this machine, on the sample
 	$(BIN)/langadapt run
@@ -27,6 +27,9 @@ format: $(DEV_STAMP)
 
 verify: $(DEV_STAMP)  ## the longer proofs: claim, number, limit
 	$(BIN)/python -m pytest -q -s -m verify
+
+bench: $(DEV_STAMP)  ## bits per byte and its speed beside lm-eval, same run
+	$(BIN)/python tests/bench/beside_lm_eval.py
 
 results: $(DEV_STAMP)  ## measures, writes results.json and the README's tables
 	$(BIN)/python tests/make_results.py

@@ -75,6 +75,7 @@ class DataSection(Section):
     base_model: str | None = Field(None, min_length=1, description="Hugging Face model folder with safetensors")
     source_corpus: str | None = Field(None, min_length=1, description="text of the base's language, for retention")
     extra_heldout: str | None = Field(None, min_length=1, description="a further held-out text, never trained on")
+    accuracy: str | None = Field(None, min_length=1, description="questions with answers to measure accuracy, .jsonl")
     mask_personal_data: bool = Field(
         False, description="put placeholders for e-mail addresses, telephone, card, account and document numbers"
     )

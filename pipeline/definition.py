@@ -104,6 +104,7 @@ def build_pipeline(config: PipelineConfig, session: PipelineSession, package: Pa
             "model": fine_tune,
             "champion": resolved["champion_uri"],
             "corpus": prepare_corpus,
+            **parameters.questions(),
         },
         run_time_settings={"champion_present": resolved["champion_present"]},
         instance_type=parameters.evaluate_instance_type,

@@ -58,6 +58,7 @@ INPUTS = {
     "base_model": ("BaseModelUri", "base_model"),
     "source_corpus": ("SourceCorpusUri", None),
     "extra_heldout": ("ExtraHeldoutUri", None),
+    "accuracy": ("AccuracyUri", None),
 }
 
 

@@ -17,7 +17,8 @@ from steps.schemas.fertility import FertilityReport
 
 RETENTION = ("data.source_corpus=s3://somewhere/english/", "thresholds.max_retention_loss=0.1")
 EXTRA = ("data.extra_heldout=/home/someone/heldout.jsonl",)
-ALL_INPUTS = (*RETENTION, *EXTRA)
+QUESTIONS = ("data.accuracy=/home/someone/questions",)
+ALL_INPUTS = (*RETENTION, *EXTRA, *QUESTIONS)
 JOBS = {
     "PrepareCorpus": "prepare_corpus",
     "TrainTokenizer": "train_tokenizer",
@@ -96,7 +97,7 @@ def test_edges_are_those_of_the_drawn_graph(definition):
     assert not [name for name, step in steps.items() if "DependsOn" in step], "what a step reads orders it already"
 
 
-@pytest.mark.parametrize("overrides", [(), RETENTION, EXTRA, ALL_INPUTS])
+@pytest.mark.parametrize("overrides", [(), RETENTION, EXTRA, QUESTIONS, ALL_INPUTS])
 def test_every_parameter_is_used_and_has_a_default(definition, overrides):
     compiled = definition("laptop", *overrides)
     used = {reference["Get"] for reference in walk_references(compiled["Steps"]) if "Get" in reference}
@@ -113,7 +114,7 @@ def test_parameters_are_those_of_the_form_and_optional_ones_follow_the_data(defi
         *("ContinuedPretrainingInstanceType", "ContinuedPretrainingInstanceCount"),
     }
     extended = {parameter["Name"] for parameter in definition("laptop", *ALL_INPUTS)["Parameters"]}
-    assert extended - plain == {"SourceCorpusUri", "MaxRetentionLoss", "ExtraHeldoutUri"}
+    assert extended - plain == {"SourceCorpusUri", "MaxRetentionLoss", "ExtraHeldoutUri", "AccuracyUri"}
 
 
 def test_data_uris_default_to_the_configured_ones_and_a_local_path_leaves_no_trace(compiled_text, definition):
@@ -150,7 +151,7 @@ def test_a_steps_settings_read_back_as_the_configuration(definition):
 def test_each_reader_of_user_data_gets_the_datas_digest(definition):
     steps = steps_of(definition("laptop", *ALL_INPUTS))
     reads = {"CorpusUri": "corpus", "ConversationsUri": "conversations", "BaseModelUri": "base_model"}
-    reads |= {"SourceCorpusUri": "source_corpus", "ExtraHeldoutUri": "extra_heldout"}
+    reads |= {"SourceCorpusUri": "source_corpus", "ExtraHeldoutUri": "extra_heldout", "AccuracyUri": "accuracy"}
     seen = set()
     for name in JOBS:
         for uri in inputs_of(steps[name]).values():
@@ -359,6 +360,7 @@ def test_json_paths_exist_in_the_schemas_of_their_files(definition):
         equal_tokens=bits,
         champion=Champion(present=False, bits_per_byte=2.0, improvement=1.0, improvement_ci95=(0.9, 1.1)),
         retention=Retention(base=1.0, candidate=1.1, loss=0.1, **text_size),
+        contamination={"ngram_words": 13, "test": {"texts": 1, "contaminated": 0, "share": 0.0, "too_short": 0}},
         samples=[],
         **text_size,
         text_sha256="0" * 64,
