@@ -111,8 +111,25 @@ def run_locally(
         only=only,
         max_parallel=max_parallel,
         limit_settings=time_limit_settings(definition),
+        kept_texts=reproduction_texts(config),
         progress=progress,
     )
+
+
+def reproduction_texts(config: PipelineConfig) -> dict[str, str]:
+    """What a registered version needs to be made again beside the run's own record: the whole configuration, which
+    `langadapt run --config` takes, and the versions of all that was installed."""
+    import yaml
+
+    environment = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "versions": installed_versions(DISTRIBUTIONS),
+    }
+    return {
+        "config.yaml": yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
+        "environment.json": json.dumps(environment, indent=2) + "\n",
+    }
 
 
 def time_limit_settings(definition: Mapping[str, Any]) -> dict[str, str]:
