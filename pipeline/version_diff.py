@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from pipeline.model_versions import ModelVersion
 from steps.contract import all_files, file_sha256
 
 SHOWN_CHARACTERS = 34
+DIGEST_CHARACTERS = 12
+_DIGEST = re.compile("[0-9a-f]{64}")
 Pair = tuple[Any, Any]
 # Of the metadata, what tells where a model comes from; the rest are figures, which `metrics` has in full.
 PROVENANCE_ENDINGS = ("_digest", "_sha256")
@@ -43,7 +46,8 @@ def diff_lines(first: ModelVersion, second: ModelVersion) -> list[str]:
             same.append(section)
             continue
         width = max(map(len, members))
-        lines += [section, *(f"  {name:<{width}}  {_shown(*pair)}" for name, pair in members.items())]
+        shown = _figure_change if section == "figures" else _change
+        lines += [section, *(f"  {name:<{width}}  {shown(*pair)}" for name, pair in members.items())]
     return [*lines, *([f"the same: {', '.join(same)}"] if same else [])]
 
 
@@ -53,14 +57,21 @@ def _different(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str,
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _shown(before: Any, after: Any) -> str:
-    if isinstance(before, float) and isinstance(after, float):
-        return f"{before:.4f} -> {after:.4f}  ({after - before:+.4f})"
+def _figure_change(before: float | None, after: float | None) -> str:
+    first, second = ("(none)" if value is None else f"{value:.4f}" for value in (before, after))
+    change = "" if before is None or after is None else f"  ({after - before:+.4f})"
+    return f"{first} -> {second}{change}"
+
+
+def _change(before: Any, after: Any) -> str:
     return f"{_short(before)} -> {_short(after)}"
 
 
 def _short(value: Any) -> str:
+    """The beginning of a digest, and of what is long."""
     text = "(none)" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if _DIGEST.fullmatch(text):
+        return text[:DIGEST_CHARACTERS]
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 3]}..."
 
 

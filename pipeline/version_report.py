@@ -21,9 +21,9 @@ from steps.schemas.evaluation import BitsPerByte, Evaluation
 from steps.schemas.fertility import FertilityReport
 
 WIDTH = 100
-LABEL_WIDTH = 16
+LABEL_WIDTH = 18
 SHORT_DIGEST = 12
-SAMPLE_CHARACTERS = 80
+SAMPLE_CHARACTERS = 78
 SHOWN_WARNINGS = 4
 SHOWN_APPROVALS = 5
 # The end of the year 9999.
@@ -39,11 +39,17 @@ def report_lines(version: ModelVersion) -> list[str]:
     if evaluation is None:
         rows += [(name, value) for name, value in version.metadata.items()]
     else:
-        rows += [*_bits_rows(evaluation), *_champion_rows(evaluation, execution), *_fertility_rows(version)]
+        rows += [
+            _verdict(evaluation),
+            *_bits_rows(evaluation),
+            *_champion_rows(evaluation, execution),
+            *_fertility_rows(version),
+        ]
         rows += [*_behaviour_rows(evaluation), *_sample_rows(evaluation)]
     rows += [*_gate_rows(execution), *_corpus_rows(version), *_warning_rows(execution)]
     rows += [*_provenance_rows(version, execution), *_history_rows(version)]
-    return [verdict(version, evaluation), *(line for row in rows for line in _wrapped(row))]
+    heading = f"{version.group} version {version.version}: {version.status}"
+    return [heading, *(line for row in rows for line in _wrapped(row))]
 
 
 def _evaluation(content: bytes) -> Evaluation | None:
@@ -54,19 +60,17 @@ def _evaluation(content: bytes) -> Evaluation | None:
         return None
 
 
-def verdict(version: ModelVersion, evaluation: Evaluation | None) -> str:
+def _verdict(evaluation: Evaluation) -> Row:
     """What a person would want to hear first."""
-    beginning = f"{version.group} version {version.version}: {version.status}"
-    if evaluation is None:
-        return beginning
-    low = evaluation.bits_per_byte.improvement_ci95[0]
-    against = [("the base model", evaluation.bits_per_byte.improvement, low)]
-    if evaluation.champion.present:
-        champion = evaluation.champion
-        against.append(("its champion", champion.improvement, champion.improvement_ci95[0]))
-    said = [f"better than {name} by {gain:.4f}" if least > 0 else f"not clearly better than {name}"
-            for name, gain, least in against]  # fmt: skip
-    return f"{beginning}; {' and '.join(said)} bits per byte"
+    bits, champion = evaluation.bits_per_byte, evaluation.champion
+    against = [("the base model", bits.improvement, bits.improvement_ci95[0])]
+    if champion.present:
+        against.append(("the champion", champion.improvement, champion.improvement_ci95[0]))
+    said = [
+        f"better than {name} by {gain:.4f} bits per byte" if low > 0 else f"not clearly better than {name}"
+        for name, gain, low in against
+    ]
+    return "verdict", ", ".join(said)
 
 
 def _wrapped(row: Row) -> list[str]:
@@ -177,10 +181,12 @@ def _warning_rows(execution: Mapping[str, Any]) -> Iterator[Row]:
 def _provenance_rows(version: ModelVersion, execution: Mapping[str, Any]) -> Iterator[Row]:
     run = f"execution {execution['execution_id']} of {execution['pipeline']}" if execution else ""
     yield "made", "; ".join(filter(None, [seconds_as_date(version.created_at), run]))
+    # Without a champion the base model stands in, with its digest.
+    left_out = ["text_sha256", *(["champion_digest"] if version.metadata.get("champion.present") == "false" else [])]
     known = {"model": version.model_digest} | {
         name.removesuffix("_digest").removesuffix("_sha256"): value
         for name, value in version.metadata.items()
-        if name.endswith(("_digest", "_sha256")) and name != "text_sha256"
+        if name.endswith(("_digest", "_sha256")) and name not in left_out
     }
     yield "digests", ", ".join(f"{name} {value[:SHORT_DIGEST]}" for name, value in known.items())
     yield "files", f"{version.model_folder.parent} ({size_text(version.model_bytes)} of model)"
