@@ -167,8 +167,12 @@ def the_version(place: Workplace) -> ModelVersion:
 
 def entry(version: ModelVersion) -> str:
     """The registry's entry without the times, ids and places that are each run's own."""
-    left_out = {"created_at", "run_folder", "model_folder", "approvals"}
-    text = json.dumps(version.model_dump(mode="json", exclude=left_out), sort_keys=True)
+    left_out = {"created_at", "run_folder", "model_folder", "approvals", "evidence"}
+    record = version.model_dump(mode="json", exclude=left_out)
+    # The other files of the evidence tell times, folders and execution ids.
+    kept = {name: digest for name, digest in version.evidence.items() if name.endswith("evaluation.json")}
+    assert kept
+    text = json.dumps([record, sorted(version.evidence), kept], sort_keys=True)
     return OWN_TO_A_RUN.sub("-", text) + str([approval.status for approval in version.approvals])
 
 
