@@ -197,6 +197,7 @@ COMPLETIONS = {
     "run --set fine_tune.lora_": {"fine_tune.lora_rank=", "fine_tune.lora_alpha=", "fine_tune.lora_dropout="},
     "run --param Max": {"MaxBitsPerByte=", "MaxRetentionLoss="},
     "models show ": {"1", "2"},
+    "models diff 1 ": {"1", "2"},
     "models approve --group none ": set(),
 }
 
