@@ -8,7 +8,7 @@ VENV_STAMP := $(VENV)/.made
 RUN_STAMP := $(VENV)/.installed-run
 DEV_STAMP := $(VENV)/.installed-dev
 
-.PHONY: run test check format verify bench-train bench-gpu bench-phases results
+.PHONY: run test check format verify bench bench-train bench-gpu bench-phases results
 
 run: $(RUN_STAMP)  ## the whole DAG on this machine, on the sample
 	$(BIN)/langadapt run
@@ -27,6 +27,9 @@ format: $(DEV_STAMP)
 
 verify: $(DEV_STAMP)  ## the longer proofs: claim, number, limit
 	$(BIN)/python -m pytest -q -s -m verify
+
+bench: $(DEV_STAMP)  ## bits per byte and its speed beside lm-eval, same run
+	$(BIN)/python tests/bench/beside_lm_eval.py
 
 bench-train: $(DEV_STAMP)  ## the training loop's speed on this CPU beside a bare PyTorch loop
 	$(BIN)/python tests/bench/train_beside_plain_loop.py

@@ -35,6 +35,10 @@ Group = Annotated[
 ]
 Version = Annotated[int, typer.Argument(help="Version number.", autocompletion=completion.versions)]
 
+NamedVersion = Annotated[
+    str, typer.Argument(help="Version number, or GROUP/NUMBER.", autocompletion=completion.named_versions)
+]
+
 
 def expanded(path: Path | None) -> Path | None:
     """The path with ~ as the home folder: a shell leaves it as it is behind `=`."""

@@ -88,6 +88,13 @@ def versions(ctx: Any, incomplete: str) -> list[str]:
     return _beginning(incomplete, sorted(found, key=int))
 
 
+def named_versions(ctx: Any, incomplete: str) -> list[str]:
+    """Numbers of the registered versions, with their group where there are several."""
+    found = sorted(_version_folders(ctx), key=lambda path: (path.parent.name, int(path.name)))
+    several = len({path.parent.name for path in found}) > 1
+    return _beginning(incomplete, [f"{path.parent.name}/{path.name}" if several else path.name for path in found])
+
+
 def _version_folders(ctx: Any) -> list[Path]:
     given = ctx.params.get("registry") or os.environ.get("LANGADAPT_REGISTRY") or DEFAULT_REGISTRY
     return [path for path in Path(given).expanduser().glob("*/*") if path.name.isdigit()]

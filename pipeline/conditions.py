@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -46,6 +47,11 @@ class ConditionResult:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> ConditionResult:
+        """The result that `as_json` gave."""
+        return cls(**{**values, "parts": tuple(map(cls.from_json, values["parts"]))})
 
     def leaves(self) -> Iterator[ConditionResult]:
         """The comparisons themselves, without the Not and Or around them."""
@@ -92,6 +98,20 @@ def describe(value: Any) -> str:
             join = value["Std:Join"]
             return join.get("On", "").join(describe(item) for item in join["Values"])
     return as_text(value)
+
+
+def condition_text(condition: ConditionResult) -> str:
+    """`name value operator limit`, marked where it failed; of alternatives, those that hold, or all where none does."""
+    if condition.operator == "or":
+        holding = [part for part in condition.parts if part.holds] or list(condition.parts)
+        return " or ".join(condition_text(part) for part in holding)
+    if condition.parts:
+        return str(condition)
+    value, limit = (
+        f"{side:.4f}" if isinstance(side, float) else str(side) for side in (condition.value, condition.limit)
+    )
+    name = re.sub(r"^.*\['(.+)'\]$", r"\1", condition.name)
+    return f"{name} {value} {condition.operator} {limit}{'' if condition.holds else ' FAILED'}"
 
 
 def walk_conditions(conditions: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -83,6 +83,7 @@ class DataSection(Section):
         0.1, ge=0, le=0.9, description="share of the training blocks that come from the source corpus; 0: none"
     )
     extra_heldout: str | None = Field(None, min_length=1, description="a further held-out text, never trained on")
+    accuracy: str | None = Field(None, min_length=1, description="questions with answers to measure accuracy, .jsonl")
     mask_personal_data: bool = Field(
         False, description="put placeholders for e-mail addresses, telephone, card, account and document numbers"
     )

@@ -96,7 +96,7 @@ class Jobs:
 
     image_uri: the parameter with the environment image. resolved: ResolveInputs' outputs; a setting `x_digest` of a
     step gets the output of that name, so that new content under an old URI is a new cache key. package: the folder
-    of the steps' package, whose code the jobs run.
+    of the steps' package, whose code the jobs run. lineages, code_digests: by the name of each step made so far.
     """
 
     config: PipelineConfig
@@ -105,6 +105,7 @@ class Jobs:
     resolved: Mapping[str, PipelineVariable]
     package: Path = STEPS_FOLDER
     lineages: dict[str, Lineage] = field(default_factory=dict)
+    code_digests: dict[str, str] = field(default_factory=dict)
 
     @property
     def root(self) -> str:
@@ -221,6 +222,7 @@ class Jobs:
         sources = {input_name: output_of(source) for input_name, source in inputs.items()}
         upstream = {key: self.lineages[source.name] for key, source in inputs.items() if isinstance(source, Step)}
         inherited = {key: value for lineage in upstream.values() for key, value in lineage.run_time_digests.items()}
+        self.code_digests[name] = archive.digest
         self.lineages[name] = Lineage(
             digest=_digest([step, config_digest(config), archive.digest, *_digests(upstream)]),
             settings_digest=_digest([step, self._learned_digest(step), *_settings_digests(upstream)]),

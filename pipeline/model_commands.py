@@ -1,7 +1,8 @@
-"""`langadapt models`: list, show, approve and reject the model versions of the local registry."""
+"""`langadapt models`: list, show, compare, approve and reject the model versions of the local registry."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -9,13 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.command_options import AsJson, Group, Registry, Version, expanded, print_json
+from pipeline.command_options import AsJson, Group, NamedVersion, Registry, Version, expanded, print_json
 
 if TYPE_CHECKING:
     from pipeline.registry import LocalRegistry, ModelVersion
-
-# The end of the year 9999.
-LATEST_SECONDS = 253_402_300_800
 
 models = typer.Typer(help="Model versions of the registry.", rich_markup_mode=None)
 
@@ -48,26 +46,43 @@ def models_show(
     as_json: AsJson = False,
 ) -> int:
     """Show one version: its evidence, where it comes from, its approval history. Exits with 1 for a damaged model."""
-    from pipeline.model_versions import model_damage
+    from pipeline.model_versions import evidence_damage, model_damage
+    from pipeline.version_report import report_lines
 
     entry = open_registry(registry).show(version, group)
-    damage = model_damage(entry, check_content=check)
+    damage = evidence_damage(entry) or model_damage(entry, check_content=check)
     if as_json:
-        print_json({**entry.model_dump(mode="json"), "damage": damage})
+        evidence = {name: evidence_content(entry.evidence_folder / name) for name in entry.evidence}
+        print_json({**entry.model_dump(mode="json"), "evidence": evidence, "damage": damage})
         return 0 if damage is None else 1
-    print(f"{entry.group} version {entry.version}: {entry.status}")
-    print(f"  model    {entry.model_folder} ({entry.model_bytes:,} bytes, sha256 {entry.model_digest[:16]})")
-    for name, value in entry.metadata.items():
-        print(f"  {name:<32} {value}")
-    for approval in entry.approvals:
-        by = f" by {approval.by}" if approval.by else ""
-        comment = f": {approval.comment}" if approval.comment else ""
-        print(f"  {seconds_as_date(approval.at)}  {approval.status}{by}{comment}")
     if damage is not None:
+        print(f"{entry.group} version {entry.version}: {entry.status}")
         print(f"error: damaged model: {damage}. Restore it from a copy, or reject the version.", file=sys.stderr)
         return 1
+    for line in report_lines(entry):
+        print(line)
     if check:
         print("  every file is as it was registered")
+    return 0
+
+
+@models.command("diff")
+def models_diff(
+    first: NamedVersion,
+    second: NamedVersion,
+    registry: Registry = None,
+    as_json: AsJson = False,
+) -> int:
+    """Tell what differs between two versions: figures, settings, provenance, libraries, files."""
+    from pipeline.version_diff import diff_lines, version_diff
+
+    opened = open_registry(registry)
+    one, other = (named_version(opened, name) for name in (first, second))
+    if as_json:
+        print_json({"first": version_row(one), "second": version_row(other), **version_diff(one, other)})
+        return 0
+    for line in diff_lines(one, other):
+        print(line)
     return 0
 
 
@@ -99,6 +114,27 @@ def models_reject(
     before = opened.show(version, group)
     print_status(before, opened.reject(version, comment, group=group, by=user_name()), comment, as_json)
     return 0
+
+
+def named_version(registry: LocalRegistry, name: str) -> ModelVersion:
+    """The version of a number, or of a group and a number as `group/3`. Raises ConfigError for anything else."""
+    from steps.contract import ConfigError
+
+    group, _, number = name.rpartition("/")
+    if not number.isdecimal():
+        raise ConfigError("version", name, limit="a number, or GROUP/NUMBER", remedy="See `langadapt models list`.")
+    return registry.show(int(number), group or None)
+
+
+def evidence_content(path: Path) -> Any:
+    """A kept file as JSON gives it; as text where it is none. None for one that is missing."""
+    if not path.is_file():
+        return None
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def open_registry(folder: Path | None) -> LocalRegistry:
@@ -149,6 +185,8 @@ def user_name() -> str:
 
 def version_row(entry: ModelVersion) -> dict[str, Any]:
     """What a list shows of a version."""
+    from pipeline.version_report import seconds_as_date
+
     return {
         "group": entry.group,
         "version": entry.version,
@@ -158,15 +196,6 @@ def version_row(entry: ModelVersion) -> dict[str, Any]:
         "model_folder": str(entry.model_folder),
         "metadata": entry.metadata,
     }
-
-
-def seconds_as_date(seconds: float) -> str:
-    """ISO 8601 in UTC, to the second; the number itself where the clock that gave it was beyond every calendar."""
-    import datetime
-
-    if not 0 <= seconds < LATEST_SECONDS:
-        return f"{seconds:.0f} s since 1970"
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def print_status(before: ModelVersion, after: ModelVersion, comment: str, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +11,7 @@ from typing import Any, Literal
 import pydantic
 
 from pipeline.local.cache import content_digest
-from steps.contract import StepError, all_files, file_entry, size_text, sync_folder
+from steps.contract import StepError, all_files, file_entry, file_sha256, size_text, sync_folder
 
 VERSION_FILE = "version.json"
 Status = Literal["PendingManualApproval", "Approved", "Rejected"]
@@ -26,7 +27,10 @@ class Approval(pydantic.BaseModel):
 
 
 class VersionRecord(pydantic.BaseModel):
-    """version.json. identity: sha256 over model content and settings; the same identity is the same version."""
+    """version.json. identity: sha256 over model content and settings; the same identity is the same version.
+
+    evidence: sha256 of each file of the folder `evidence`, what is kept of the run (pipeline/local/evidence.py).
+    """
 
     model_config = pydantic.ConfigDict(protected_namespaces=())
 
@@ -40,6 +44,7 @@ class VersionRecord(pydantic.BaseModel):
     request: dict[str, Any]
     run_folder: str
     created_at: float
+    evidence: dict[str, str] = {}
 
 
 class ModelVersion(VersionRecord):
@@ -51,6 +56,16 @@ class ModelVersion(VersionRecord):
     @property
     def status(self) -> Status:
         return self.approvals[-1].status
+
+    @property
+    def evidence_folder(self) -> Path:
+        return self.model_folder.parent / "evidence"
+
+    def evidence_named(self, name: str) -> Iterator[bytes]:
+        """The content of each kept file of this name, in whichever step's folder it lies."""
+        for path in self.evidence:
+            if path.rpartition("/")[2] == name:
+                yield (self.evidence_folder / path).read_bytes()
 
     @property
     def approval_seconds(self) -> float:
@@ -106,6 +121,17 @@ def model_damage(version: ModelVersion, *, check_content: bool = True) -> str | 
     except StepError as error:
         return f"{error.subject}: {error.value}"
     return None if digest == version.model_digest else f"{folder} has other content than was registered"
+
+
+def evidence_damage(version: ModelVersion) -> str | None:
+    """What differs from the evidence that was kept, in words; None where nothing does."""
+    for name, digest in version.evidence.items():
+        path = version.evidence_folder / name
+        if not path.is_file():
+            return f"{path} is missing"
+        if file_sha256(path) != digest:
+            return f"{path} has other content than was registered"
+    return None
 
 
 def copy_model(source: Path, target: Path) -> None:

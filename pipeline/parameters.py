@@ -19,13 +19,15 @@ from pipeline.config import PipelineConfig
 
 @dataclass(frozen=True)
 class Parameters:
-    """In the order of the form. Those of the source corpus and of the extra held-out text exist only with them."""
+    """In the order of the form. Those of the source corpus, of the extra held-out text and of questions exist only
+    with them."""
 
     corpus_uri: ParameterString
     conversations_uri: ParameterString
     base_model_uri: ParameterString
     source_corpus_uri: ParameterString | None
     extra_heldout_uri: ParameterString | None
+    accuracy_uri: ParameterString | None
     image_uri: ParameterString
     model_approval_status: ParameterString
     max_bits_per_byte: ParameterFloat
@@ -53,6 +55,9 @@ class Parameters:
             extra_heldout_uri=None
             if data.extra_heldout is None
             else ParameterString("ExtraHeldoutUri", input_uri(config, "extra_heldout")),
+            accuracy_uri=None
+            if data.accuracy is None
+            else ParameterString("AccuracyUri", input_uri(config, "accuracy")),
             image_uri=ParameterString("ImageUri", config.aws.image_uri),
             model_approval_status=ParameterString(
                 "ModelApprovalStatus", config.model_approval_status, enum_values=statuses
@@ -88,12 +93,18 @@ class Parameters:
             "base_model": self.base_model_uri,
             "source_corpus": self.source_corpus_uri,
             "extra_heldout": self.extra_heldout_uri,
+            "accuracy": self.accuracy_uri,
         }
         return {name: uri for name, uri in named.items() if uri is not None}
 
     def texts(self) -> dict[str, ParameterString]:
         """The part of the user's data that is running text."""
-        return {name: uri for name, uri in self.user_data().items() if name not in ("conversations", "base_model")}
+        texts = ("corpus", "source_corpus", "extra_heldout")
+        return {name: uri for name, uri in self.user_data().items() if name in texts}
+
+    def questions(self) -> dict[str, ParameterString]:
+        """The part of the user's data that accuracy is measured on."""
+        return {} if self.accuracy_uri is None else {"accuracy": self.accuracy_uri}
 
 
 def input_uri(config: PipelineConfig, name: str) -> str:

@@ -85,15 +85,35 @@ class Scope:
         else:
             file = self.find_file(self.resolve(arguments["S3Uri"]))
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
+            content = strict_json(file.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise StepError(str(file), "not written by its step", remedy="Look at that step's log.") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StepError(str(file), f"no JSON ({error})", remedy="Look at the log of its step.") from error
         found = look_up(content, path, f"{file.name}: {path}")
         if isinstance(found, float) and not math.isfinite(found):
             raise StepError(f"{file.name}: {path}", found, limit="a finite number", remedy="Look at its step's log.")
         return found
+
+
+def strict_json(text: str) -> Any:
+    """The content of JSON as the standard has it. Python alone would also take NaN and Infinity, which are none, and of
+    a member given twice the last.
+
+    Raises ValueError for these too.
+    """
+
+    def refuse(token: str) -> None:
+        raise ValueError(f"{token} is no number")
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is given twice")
+        return found
+
+    return json.loads(text, parse_constant=refuse, object_pairs_hook=members)
 
 
 def reference_kind(value: Any) -> str | None:

@@ -12,8 +12,12 @@ from sagemaker.core.workflow.execution_variables import ExecutionVariables
 from sagemaker.core.workflow.functions import Join
 from sagemaker.core.workflow.pipeline_context import PipelineSession
 
-from pipeline.config import PipelineConfig
+from pipeline.config import PipelineConfig, config_digest
+from pipeline.jobs import Jobs
+from pipeline.measurements import evaluated, fertility
 from pipeline.parameters import Parameters
+from pipeline.registry import SETTINGS_MEMBER
+from steps.schemas.model_quality import STATISTICS_FILE
 
 # What serving containers read: where the model's folder lies, and that nothing is to be fetched.
 SERVING_ENVIRONMENT = {"HF_MODEL_ID": "/opt/ml/model", "HF_HUB_OFFLINE": "1"}
@@ -37,8 +41,8 @@ def registration_arguments(
 ) -> Any:
     """Arguments of a ModelStep that registers an uncompressed model folder.
 
-    model_uri: the folder, with its final slash. evaluation_uri: the folder that holds evaluation.json.
-    metadata: what a person approves from; texts of at most 256 characters, at most 50 of them.
+    model_uri: the folder, with its final slash. evaluation_uri: the folder of Evaluate, which holds
+    the statistics that Studio shows beside the version. metadata: see `model_metadata`.
     """
     source = {"S3Uri": model_uri, "S3DataType": "S3Prefix", "CompressionType": "None"}
     container = {
@@ -46,7 +50,7 @@ def registration_arguments(
         "ModelDataSource": {"S3DataSource": source},
         "Environment": dict(SERVING_ENVIRONMENT),
     }
-    statistics = {"ContentType": "application/json", "S3Uri": Join("/", [evaluation_uri, "evaluation.json"])}
+    statistics = {"ContentType": "application/json", "S3Uri": Join("/", [evaluation_uri, STATISTICS_FILE])}
     session.init_model_step_arguments(RegisteredModel(session))
     create_model_package_from_containers(
         session,
@@ -63,3 +67,45 @@ def registration_arguments(
     # The session holds one capture at a time: the next step must begin its own.
     session.context = None
     return arguments
+
+
+def model_metadata(
+    jobs: Jobs, parameters: Parameters, resolved: Mapping[str, PipelineVariable]
+) -> dict[str, str | PipelineVariable]:
+    """What a person approves from and what made the model; at most 50 texts of at most 256 characters.
+
+    resolved: ResolveInputs' outputs.
+    """
+    figures = {
+        "bits_per_byte.base": evaluated("bits_per_byte.base"),
+        "bits_per_byte.pretrained": evaluated("bits_per_byte.pretrained"),
+        "bits_per_byte.candidate": evaluated("bits_per_byte.candidate"),
+        "bits_per_byte.improvement": evaluated("bits_per_byte.improvement"),
+        "bits_per_byte.improvement_low": evaluated("bits_per_byte.improvement_ci95[0]"),
+        "bits_per_byte.improvement_high": evaluated("bits_per_byte.improvement_ci95[1]"),
+        "champion.bits_per_byte": evaluated("champion.bits_per_byte"),
+        "champion.improvement": evaluated("champion.improvement"),
+        "champion.improvement_low": evaluated("champion.improvement_ci95[0]"),
+        "documents": evaluated("documents"),
+        "text_sha256": evaluated("text_sha256"),
+        "tokenizer": fertility("chosen"),
+        "tokens_per_word.base": fertility("tokens_per_word.base"),
+        "tokens_per_word.chosen": fertility("tokens_per_word.chosen"),
+    }
+    if parameters.max_retention_loss is not None:
+        figures["retention.loss"] = evaluated("retention.loss")
+    return {
+        **{name: figure.to_string() for name, figure in figures.items()},
+        "champion.present": resolved["champion_present"],
+        "champion_digest": resolved["champion_digest"],
+        **{f"{name}_digest": resolved[f"{name}_digest"] for name in parameters.user_data()},
+        **{f"code.{step}": digest for step, digest in jobs.code_digests.items()},
+        # All settings that made the model: with its content, what tells it from another version.
+        SETTINGS_MEMBER: jobs.lineages["FineTune"].settings_digest,
+        # The same with all code: where it comes from.
+        "recipe_sha256": jobs.lineages["FineTune"].digest,
+        # Not where the data lies: what it holds is told by the digests.
+        "config_sha256": config_digest(jobs.config, ["data"]),
+        "image": parameters.image_uri,
+        "execution_id": ExecutionVariables.PIPELINE_EXECUTION_ID,
+    }

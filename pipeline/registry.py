@@ -2,6 +2,7 @@
 
     REGISTRY/<group>/<version>/model/             a copy of the model folder: no later run and no edit reaches it
     REGISTRY/<group>/<version>/version.json       what CreateModelPackage got, digests, metrics; written once
+    REGISTRY/<group>/<version>/evidence/          what is kept of the run that made it; written once
     REGISTRY/<group>/<version>/approvals/000001.json ...   the approval history, one file an entry, never changed
 
 Nothing is ever overwritten: versions are made aside and renamed into place, the approval status is the newest entry of
@@ -20,6 +21,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +34,11 @@ from pipeline.model_versions import (
     Status,
     VersionRecord,
     copy_model,
+    evidence_damage,
     model_damage,
     read_version,
 )
-from steps.contract import ConfigError, StepError, all_files, nearest_name, sync_folder, write_json
+from steps.contract import ConfigError, StepError, all_files, nearest_name, sync_folder, write_atomically, write_json
 from steps.contract.locks import FileLock, LockHeldError
 
 # The metadata with the digest of the settings that made a model. Nothing else in the metadata makes it another model:
@@ -82,8 +85,18 @@ class LocalRegistry:
         return versions[0]
 
     def approve(self, version: int, comment: str = "", *, group: str | None = None, by: str = "") -> ModelVersion:
-        """Sets a version to Approved; approving an approved one changes nothing."""
-        return self._set_status(self.show(version, group), "Approved", comment, by)
+        """Sets a version to Approved; approving an approved one changes nothing.
+
+        Raises StepError for a version whose model or evidence is not what was registered, ConfigError for a rejected
+        one without a comment that says what has changed.
+        """
+        entry = self.show(version, group)
+        if entry.status == "Rejected" and not comment.strip():
+            raise ConfigError("comment", "empty", limit="a reason, as the version was rejected",
+                              remedy="Say why it is approved after all.")  # fmt: skip
+        if damage := model_damage(entry) or evidence_damage(entry):
+            raise StepError("damaged model version", damage, remedy="Restore it from a copy, or reject the version.")
+        return self._set_status(entry, "Approved", comment, by)
 
     def reject(self, version: int, comment: str, *, group: str | None = None, by: str = "") -> ModelVersion:
         """Sets a version to Rejected, with the reason. Raises ConfigError for an empty reason."""
@@ -118,11 +131,12 @@ class LocalRegistry:
         request: Mapping[str, Any],
         status: str = "PendingManualApproval",
         run_folder: Path | None = None,
+        evidence: Mapping[str, bytes] | None = None,
     ) -> tuple[ModelVersion, bool]:
         """A version for this model and its settings, and whether it is new: what is registered already is given back.
 
         metadata: kept with a new version; its `settings_sha256`, empty where there is none, tells two registrations of
-        one model content apart.
+        one model content apart.  evidence: content by path below the version's folder `evidence`.
         Raises StepError for a missing or empty model folder, ConfigError for an unknown status.
         """
         known = ("PendingManualApproval", "Approved", "Rejected")
@@ -140,11 +154,14 @@ class LocalRegistry:
                 if content_digest(aside / "model") != digest:
                     raise StepError(str(model), "changed while it was registered", remedy="Run again.")
                 kept = all_files(aside / "model")
+                for name, content in (evidence or {}).items():
+                    write_atomically(aside / "evidence" / name, content)
                 record = VersionRecord(
                     group=group, version=self._next_number(group), identity=identity, model_digest=digest,
                     model_bytes=sum((aside / "model" / name).stat().st_size for name in kept),
                     metadata=dict(metadata), metrics=dict(metrics), request=dict(request),
                     run_folder=str(run_folder or ""), created_at=time.time(),
+                    evidence={name: sha256(content).hexdigest() for name, content in (evidence or {}).items()},
                 )  # fmt: skip
                 _write_approval(aside, Approval.model_validate({"status": status, "at": record.created_at}))
                 return self._publish(aside, record), True

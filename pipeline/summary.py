@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-from pipeline.conditions import ConditionResult
+from pipeline.conditions import condition_text
 from pipeline.execution_record import NOT_RUN, RunResult
 from pipeline.local.run import DEFAULT_REGISTRY
 from steps.schemas.evaluation import Evaluation
@@ -86,20 +85,6 @@ def gate_line(result: RunResult) -> str:
     gate = next(iter(result.gates.values()))
     label = "gate open:" if gate.open else "gate closed:"
     return f"{label:<16}{'; '.join(condition_text(condition) for condition in gate.conditions)}"
-
-
-def condition_text(condition: ConditionResult) -> str:
-    """`name value operator limit`, marked where it failed; of alternatives, those that hold, or all where none does."""
-    if condition.operator == "or":
-        holding = [part for part in condition.parts if part.holds] or list(condition.parts)
-        return " or ".join(condition_text(part) for part in holding)
-    if condition.parts:
-        return str(condition)
-    value, limit = (
-        f"{side:.4f}" if isinstance(side, float) else str(side) for side in (condition.value, condition.limit)
-    )
-    name = re.sub(r"^.*\['(.+)'\]$", r"\1", condition.name)
-    return f"{name} {value} {condition.operator} {limit}{'' if condition.holds else ' FAILED'}"
 
 
 def output_folders(result: RunResult) -> list[Path]:

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from steps.configs.fine_tune import FineTuneConfig
-from steps.contract import EXIT_DONE, EXIT_USER_ERROR, StepError
+from steps.contract import EXIT_DONE, EXIT_USER_ERROR, mendable_error
 from steps.text.conversations import check_unusable, read_conversations
 
 
@@ -32,8 +32,12 @@ def main() -> int:
     try:
         found = read_conversations(arguments.path)
         check_unusable(found.unusable, found.lines, arguments.max_dropped_share)
-    except StepError as error:
-        parts = {"subject": error.subject, "value": str(error.value), "limit": error.limit, "remedy": error.remedy}
+    except Exception as error:
+        # Not the data's faults alone: a path that is too long, a folder that may not be listed, no memory.
+        fault = mendable_error(error, arguments.path)
+        if fault is None:
+            raise
+        parts = {"subject": fault.subject, "value": str(fault.value), "limit": fault.limit, "remedy": fault.remedy}
         print(json.dumps(parts))
         return EXIT_USER_ERROR
     return EXIT_DONE

@@ -10,6 +10,7 @@ Reads    base_model  the model that everything started from
          corpus      PrepareCorpus' output: test, train, and extra_heldout and source_test where it has them
          accuracy    questions with answers (optional; their form: steps/text/accuracy_items.py)
 Writes   evaluation.json  the numbers that the gate reads (their form: steps/schemas/evaluation.py)
+         statistics.json  the main ones in the form that SageMaker shows beside a model version
          samples.jsonl    the first held-out prompts, continued greedily by base, pretrained and candidate
 
 What bits per byte is stands in steps/modeling/bits_per_byte.py. Models are loaded one at a time, in float32.
@@ -43,6 +44,7 @@ from steps.schemas.evaluation import (
     SharedText,
     TaskAccuracy,
 )
+from steps.schemas.model_quality import STATISTICS_FILE, model_quality
 from steps.text.accuracy_items import AccuracyTask, read_accuracy_tasks
 from steps.text.contamination import NGRAM_WORDS, measure_contamination
 from steps.text.corpus import iterate_split, read_split, read_summary, text_sha256
@@ -95,6 +97,7 @@ def evaluate_model(config: EvaluateModelConfig, folders: StepFolders) -> dict[st
         text_sha256=hashlib.sha256("\0".join(texts["test"]).encode()).hexdigest(),
     )
     write_json(folders.output / "evaluation.json", evaluation.model_dump(mode="json"))
+    write_json(folders.output / STATISTICS_FILE, model_quality(evaluation))
     write_samples(folders.output / "samples.jsonl", evaluation.samples)
     return headline(evaluation)
 

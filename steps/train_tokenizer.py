@@ -95,8 +95,8 @@ def train_candidates(config: TrainTokenizerConfig, corpus: Path) -> tuple[dict[s
             refused[f"bbpe-{size}"] = error
     if not tokenizers:
         raise next(iter(refused.values()))
-    for name, error in refused.items():
-        warn("candidate-left-out", f"{name}: {error}")
+    for name, refusal in refused.items():
+        warn("candidate-left-out", f"{name}: {refusal}")
     return tokenizers, seconds
 
 

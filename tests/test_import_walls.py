@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[1]
 SHARED_WITH_PIPELINE = ("steps.configs", "steps.schemas", "steps.contract")
 HEAVY = ("torch", "transformers", "tokenizers", "datasets", "peft", "trl", "accelerate")
 # What brings the SageMaker SDK with it: the rest of pipeline must not, at import.
-WITH_SDK = ("definition", "jobs", "job_parts", "parameters", "registration", "offline_session")
+WITH_SDK = (
+    "definition", "jobs", "job_parts", "measurements", "parameters", "quality_gate", "registration", "offline_session",
+)  # fmt: skip
 
 
 def modules(folder):

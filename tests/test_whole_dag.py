@@ -10,6 +10,7 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from workplace import JOB_STEPS, PRESET, ROOT, Workplace, fill_workplace
 
+from pipeline.config import config_digest, load_config
 from pipeline.local.log_metrics import final_metrics
 from pipeline.local.run import STEP_MODULES
 from steps.contract import EXIT_DONE, EXIT_GATE_CLOSED, read_seal
@@ -145,13 +146,40 @@ def test_approving_makes_a_champion(place: Workplace) -> None:
     assert place.langadapt("models", "approve", "1").returncode == EXIT_DONE
     shown = json.loads(place.langadapt("models", "show", "1", "--json").stdout)
     assert [approval["status"] for approval in shown["approvals"]] == ["PendingManualApproval", "Approved"]
-    # The model is its own champion: no better and no worse, so the gate stays open.
+    # The model is its own champion: no better, so that the gate closes, by this condition alone.
+    before = len(place.versions())
     again = place.run()
-    assert again.returncode == EXIT_DONE, again.stdout + again.stderr
+    assert again.returncode == EXIT_GATE_CLOSED, again.stdout + again.stderr
     evaluation = Evaluation.model_validate_json((place.output("Evaluate") / "evaluation.json").read_bytes())
     assert evaluation.champion.present
     assert evaluation.champion.improvement == 0
-    assert len([version for version in place.versions() if version["version"] == 1]) == 1
+    *others, champion = place.execution()["gates"]["QualityGate"]["conditions"]
+    assert [condition["holds"] for condition in others] == [True] * 3
+    assert not champion["holds"]
+    assert len(place.versions()) == before
+    # A rejected version is no champion any more, and stays rejected when its model is made again.
+    assert place.langadapt("models", "reject", "1", "--comment", "a test").returncode == EXIT_DONE
+    assert place.run("--param", "ModelApprovalStatus=Approved").returncode == EXIT_DONE
+    assert {version["version"]: version["status"] for version in place.versions()}[1] == "Rejected"
+
+
+def test_a_version_keeps_what_made_it(place: Workplace) -> None:
+    shown = json.loads(place.langadapt("models", "show", "1", "--json").stdout)
+    kept = place.run_folder.parent / "registry" / "langadapt" / "1" / "evidence"
+    config = load_config(file=kept / "config.yaml")
+    assert config_digest(config, ["data"]) == shown["metadata"]["config_sha256"]
+    assert config.data.corpus == str(place.folder / "corpus.jsonl")
+    for step in JOB_STEPS:
+        (seal,) = (name for name in shown["evidence"] if name.startswith(f"{step}/") and name.endswith("manifest.json"))
+        manifest = shown["evidence"][seal]
+        assert manifest["code_sha256"] == shown["metadata"][f"code.{step}"]
+        assert manifest["versions"]["torch"]
+        assert manifest["config"]
+    assert shown["evidence"]["environment.json"]["versions"]["sagemaker"]
+    assert shown["evidence"]["execution.json"]["execution_id"] == shown["metadata"]["execution_id"]
+    screen = place.langadapt("models", "show", "1").stdout.splitlines()
+    assert len(screen) <= 40
+    assert max(map(len, screen)) <= 100
 
 
 def test_one_byte_of_the_corpus_reruns_everything(place: Workplace) -> None:
@@ -226,6 +254,8 @@ def test_the_commands_of_the_readme(place: Workplace, command: str) -> None:
         words += ["--config", str(ROOT / "tests" / "presets" / "seconds.yaml")]
         extra = "Dünən axşam dostlarla parka getdik.\n\nHava sərin idi, amma heç kim üşümədi.\n"
         (place.folder / "extra.txt").write_text(extra, "utf-8")
+        # Of its own: no candidate of this test is better than the version that another command approves.
+        words += ["--registry", str(place.folder / "registry-of-readme")]
     shown = place.langadapt(*words)
     assert shown.returncode == EXIT_DONE, shown.stderr
     assert shown.stdout

@@ -51,7 +51,8 @@ def _check_conversations(path: Path, max_dropped_share: float, environment: Mapp
     command = [sys.executable, "-P", "-m", "steps.check_conversations", str(path.resolve())]
     command.append(f"--max_dropped_share={max_dropped_share}")
     checked = subprocess.run(command, capture_output=True, text=True, env=dict(environment))
-    if checked.returncode == EXIT_USER_ERROR:
+    # Python ends with 1 as well where it meets an error that nobody caught: then nothing is on standard output.
+    if checked.returncode == EXIT_USER_ERROR and checked.stdout:
         error = json.loads(checked.stdout)
         subject = str(error["subject"])
         value = error["value"] if subject == "conversations" else f"{subject}: {error['value']}"

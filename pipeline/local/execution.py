@@ -53,6 +53,7 @@ class Execution:
 
     scope resolves references to what they are; stable resolves them to what they mean for a cache key, with
     execution ids and job names left as placeholders.  limit_settings: what sets a step's time limit, by step.
+    definition: what is run.  kept_texts: by file name, what a registered version keeps beside the run's record.
     """
 
     result: RunResult
@@ -68,6 +69,8 @@ class Execution:
     force: bool
     selection: Selection | None = None
     limit_settings: Mapping[str, str] = field(default_factory=dict)
+    definition: Mapping[str, Any] = field(default_factory=dict)
+    kept_texts: Mapping[str, str] = field(default_factory=dict)
     stopping: Stopping = field(default_factory=Stopping)
     _digests: dict[Path, str] = field(default_factory=dict)
     _fingerprints: dict[Path, dict[str, tuple[int, int]]] = field(default_factory=dict)

@@ -86,6 +86,7 @@ def run_definition(
     from_step: str | None = None,
     only: Sequence[str] = (),
     limit_settings: Mapping[str, str] | None = None,
+    kept_texts: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> RunResult:
     """Runs a definition and tells how it ended; a step that fails is no exception but an exit code.
@@ -94,6 +95,7 @@ def run_definition(
     uris: what a URI, and everything below it, stands for.  environment: variables of every job, part of the cache key.
     parameters: texts by name.  max_parallel: steps at a time.  force: run all, whatever is cached.
     from_step, only: see pipeline/local/selection.py.  limit_settings: the setting of each step's time limit, by step.
+    kept_texts: by file name, what a registered version keeps beside the run's record.
     Raises ConfigError before anything runs: a wrong parameter, a step that cannot run here, a folder in use.
     """
     graph, declared = checked_graph(definition), definition.get("Parameters", [])
@@ -110,7 +112,7 @@ def run_definition(
         stable=Scope(values, {name: f"{{{name}}}" for name in STABLE_VARIABLES}, find_file=folders.find),
         uris=folders, images=images or {}, default_image=default_image, functions=functions or {}, registry=registry,
         environment=JOB_ENVIRONMENT | dict(environment or {}), progress=progress, force=force,
-        selection=selection, limit_settings=limit_settings or {},
+        selection=selection, limit_settings=limit_settings or {}, definition=definition, kept_texts=kept_texts or {},
     )  # fmt: skip
     check_everything_is_here(graph, execution)
     _run_locked(graph, execution, max_parallel)

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.local.job_log import ATTEMPT_PREFIX, log_tail
-from steps.contract import memory_bytes, size_text
+from steps.contract import METRICS_LINE_PREFIX, PROGRESS_LINE_PREFIX, WARNING_LINE_PREFIX, memory_bytes, size_text
 
 # With less than this a job cannot be relied on to leave a message.
 LITTLE_DISK_BYTES = 64 * 1024
+# Begin lines that tell of a step at work, and so never why it ended.
+NOT_A_CAUSE = (ATTEMPT_PREFIX, METRICS_LINE_PREFIX, PROGRESS_LINE_PREFIX, WARNING_LINE_PREFIX)
 
 
 def with_own_paths(text: str, places: Mapping[Path, Path]) -> str:
@@ -27,7 +29,7 @@ def with_own_paths(text: str, places: Mapping[Path, Path]) -> str:
 
 def line_without_message(code: int, log: Path) -> str:
     """Why a job failed that left no message: the signal or exit code, and the last line of its log."""
-    lines = [line for line in log_tail(log) if line.strip() and not line.startswith(ATTEMPT_PREFIX)]
+    lines = [line for line in log_tail(log) if line.strip() and not line.startswith(NOT_A_CAUSE)]
     last = lines[-1].strip() if lines else ""
     # A step that said why, and found no place to leave it.
     if code > 0 and last.startswith("error: "):

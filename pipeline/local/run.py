@@ -6,7 +6,6 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -14,16 +13,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import containers
 import pipeline
 import steps
 from pipeline.code_archive import code_archive
 from pipeline.config import PipelineConfig, config_digest
 from pipeline.execution_record import RunResult
 from pipeline.local.check_inputs import check_inputs
+from pipeline.local.environment import local_image, reproduction_texts
 from pipeline.local.executor import JOB_ENVIRONMENT, run_definition
 from pipeline.local.inputs import local_handler
-from pipeline.local.jobs import LocalImage
 from pipeline.local.selection import select
 from pipeline.local.uri_folders import UriFolders
 from pipeline.progress import Progress, progress_for
@@ -39,12 +37,6 @@ from steps.contract import (
     write_atomically,
 )
 
-# All that pyproject.toml requires, and what can be used on top: where the version of one changes, results may. A list
-# here, as a checkout that is not installed has no requirements to ask for.
-DISTRIBUTIONS = (
-    "sagemaker", "boto3", "torch", "transformers", "tokenizers", "datasets", "accelerate", "peft", "trl", "safetensors",
-    "pydantic", "typer", "rich", "pyyaml", "numpy", "pyarrow", "zstandard", "datasketch", "tensorboard", "liger-kernel",
-)  # fmt: skip
 DEFAULT_RUNS = Path("runs")
 DEFAULT_REGISTRY = DEFAULT_RUNS / "registry"
 STEP_MODULES = (
@@ -58,6 +50,7 @@ INPUTS = {
     "base_model": ("BaseModelUri", "base_model"),
     "source_corpus": ("SourceCorpusUri", None),
     "extra_heldout": ("ExtraHeldoutUri", None),
+    "accuracy": ("AccuracyUri", None),
 }
 
 
@@ -93,9 +86,6 @@ def run_locally(
     from_sample = sample_uris(inputs | given, progress)
     check_inputs(config, paths_of(from_sample, run_folder), JOB_ENVIRONMENT | package_path())
     inputs |= from_sample
-    uris = {f"s3://{config.aws.bucket}/{config.aws.prefix}/code": run_folder / "code"}
-    for step in STEP_MODULES:
-        code_archive(step).write(run_folder / "code")
     return run_definition(
         definition,
         run_folder=run_folder,
@@ -103,15 +93,23 @@ def run_locally(
         default_image=local_image(),
         parameters=inputs | given,
         functions={config.aws.resolve_inputs_function_arn: local_handler},
-        uris=uris,
+        uris=written_code(config, run_folder),
         pipeline_name=config.aws.pipeline_name,
         force=force,
         from_step=from_step,
         only=only,
         max_parallel=max_parallel,
         limit_settings=time_limit_settings(definition),
+        kept_texts=reproduction_texts(config),
         progress=progress,
     )
+
+
+def written_code(config: PipelineConfig, run_folder: Path) -> dict[str, Path]:
+    """Writes the steps' code archives, and gives the folder that stands for their URI."""
+    for step in STEP_MODULES:
+        code_archive(step).write(run_folder / "code")
+    return {f"s3://{config.aws.bucket}/{config.aws.prefix}/code": run_folder / "code"}
 
 
 def time_limit_settings(definition: Mapping[str, Any]) -> dict[str, str]:
@@ -231,30 +229,6 @@ def package_path() -> dict[str, str]:
     root = str(Path(steps.__file__).parents[1])
     existing = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{existing}" if existing else root}
-
-
-def local_image() -> LocalImage:
-    """What stands for the environment image here: this Python with launch.py, known by the versions in it."""
-    launch = Path(containers.__file__).parent / "launch.py"
-    digest = environment_digest(installed_versions(DISTRIBUTIONS), launch.read_text("utf-8"))
-    return LocalImage((sys.executable, str(launch)), digest)
-
-
-def environment_digest(versions: Mapping[str, str | None], launcher: str) -> str:
-    """sha256 over Python's version, those of the distributions, and the launcher's text."""
-    described = json.dumps([platform.python_version(), dict(versions), launcher], sort_keys=True)
-    return hashlib.sha256(described.encode()).hexdigest()
-
-
-def installed_versions(distributions: Iterable[str]) -> dict[str, str | None]:
-    """The version of each distribution, None where it is not installed."""
-    versions: dict[str, str | None] = {}
-    for name in distributions:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = None
-    return versions
 
 
 def compiled_definition(config: PipelineConfig, run_folder: Path) -> dict[str, Any]:

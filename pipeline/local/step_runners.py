@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pipeline import execution_record as states
 from pipeline.conditions import evaluate
 from pipeline.execution_record import GateResult, StepRecord
+from pipeline.local.evidence import gather_evidence
 from pipeline.local.execution import Execution, LambdaContext, StepFailedError, StepStoppedError
 from pipeline.local.job_steps import run_job
 from pipeline.local.retries import Retries, call_error_class
@@ -111,6 +112,7 @@ def run_register_model(node: Node, record: StepRecord, execution: Execution) -> 
             request=request,
             status=request.get("ModelApprovalStatus", "PendingManualApproval"),
             run_folder=execution.run_folder,
+            evidence=gather_evidence(execution),
         )
 
     version, is_new = _with_retries(register, node, record, execution)

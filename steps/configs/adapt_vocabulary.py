@@ -24,7 +24,7 @@ class AdaptVocabularyConfig(StepConfig):
     measured_documents: int = Field(64, ge=1, description="validation documents on which step 0 is measured")
     context_bytes: int = Field(2_048, ge=64, description="context of that measurement, in UTF-8 bytes")
     focus_training_bytes: int = Field(
-        32 * 2**20, ge=1, description="training text for the static embedding of focus: 1.5 GB of memory at 32 MiB"
+        32 * 2**20, ge=1, description="training text for the static embedding of focus; 32 MiB take 2 GB of memory"
     )
     seed: int = Field(0, ge=0, description="seed of what is drawn: normal, focus")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where present")

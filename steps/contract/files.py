@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -91,7 +92,13 @@ def _walk(top: Path, folder: Path, above: tuple[tuple[int, int], ...]) -> Iterat
     with os.scandir(folder) as entries:
         for entry in entries:
             path = folder / entry.name
-            if entry.is_dir():
+            try:
+                is_folder = entry.is_dir()
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
+                raise StepError(str(path), "a link that leads to itself", remedy="Remove the link.") from error
+            if is_folder:
                 yield from _walk(top, path, (*above, identity))
             elif entry.is_file():
                 yield path.relative_to(top).as_posix()

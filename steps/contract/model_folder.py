@@ -124,10 +124,15 @@ def check_tokenizer_files(folder: Path) -> int:
     return len(plain | {entry["content"] for entry in tokenizer.get("added_tokens") or []})
 
 
+def read_tokenizer_settings(folder: Path) -> dict[str, Any]:
+    """tokenizer_config.json; empty where there is none."""
+    path = folder / "tokenizer_config.json"
+    return _read_object(path) if path.is_file() else {}
+
+
 def _check_document_marks(folder: Path) -> None:
     """What stands before a document is BOS or, for a model without one (Qwen), the end of the document before."""
-    path, special = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
-    settings = _read_object(path) if path.is_file() else {}
+    settings, special = read_tokenizer_settings(folder), folder / "special_tokens_map.json"
     named = _read_object(special) if special.is_file() else {}
     names = ("bos_token", "eos_token")
     if any(settings.get(name) or named.get(name) for name in names):

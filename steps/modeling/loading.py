@@ -18,11 +18,19 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
 )
 from transformers.utils.logging import disable_progress_bar
 
 from steps.contract import ConfigError, StepError
-from steps.contract.model_folder import FETCH_REMEDY, MODEL_REMEDY, check_model_folder, read_model_settings
+from steps.contract.model_folder import (
+    FETCH_REMEDY,
+    MODEL_REMEDY,
+    PLAIN_TOKENIZER_CLASSES,
+    check_model_folder,
+    read_model_settings,
+    read_tokenizer_settings,
+)
 from steps.text.bbpe import load_fast_tokenizer
 
 # A step's log is read line by line, where a bar that redraws itself is noise.
@@ -44,11 +52,21 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
         raise StepError(str(folder), "no tokenizer.json", remedy="Give a model folder with a fast tokenizer.")
     # Parsed first: the library's own error for a damaged file names no file.
     load_fast_tokenizer(folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    # AutoTokenizer goes by the model's family where that has a class of its own, and Qwen 2's would split text, add
+    # tokens and normalise as Qwen does whatever tokenizer.json says. A plain class is what our tokenizers name.
+    is_plain = read_tokenizer_settings(folder).get("tokenizer_class") in PLAIN_TOKENIZER_CLASSES[1:]
+    loader: Any = PreTrainedTokenizerFast if is_plain else AutoTokenizer
+    tokenizer = loader.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if tokenizer.bos_token_id is None and tokenizer.eos_token_id is None:
         remedy = "Set bos_token or eos_token in tokenizer_config.json."
         raise StepError(str(folder), "the tokenizer has no BOS and no EOS token", remedy=remedy)
     return tokenizer
+
+
+def auto_tokenizer_agrees(folder: Path) -> bool:
+    """True where AutoTokenizer, as others will load the folder, gives the tokenizer that `load_tokenizer` gives."""
+    found = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    return found.backend_tokenizer.to_str() == load_tokenizer(folder).backend_tokenizer.to_str()
 
 
 def encode_plain(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:

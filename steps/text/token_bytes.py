@@ -77,15 +77,17 @@ class PieceBytes(TokenBytes):
 def token_bytes_of(tokenizer: PreTrainedTokenizerBase) -> TokenBytes:
     """The bytes of any tokenizer's tokens, byte-level or sentencepiece-like. Raises StepError for one that is neither,
     such as WordPiece, whose tokens do not say where a space stood."""
-    settings = json.loads(tokenizer.backend_tokenizer.to_str())
-    parts = json.dumps([settings[part] for part in ("normalizer", "pre_tokenizer", "decoder")], ensure_ascii=False)
+    backend = tokenizer.backend_tokenizer
+    # Their state is JSON; that of the whole tokenizer would bring its vocabulary along.
+    states = [part.__getstate__() for part in (backend.normalizer, backend.pre_tokenizer, backend.decoder) if part]
+    parts = json.dumps([json.loads(state) for state in states], ensure_ascii=False)
     if '"ByteLevel"' in parts:
         return TokenBytes(tokenizer)
     if '"Metaspace"' in parts or SPACE_PIECE in parts:
         return PieceBytes(tokenizer)
     raise StepError(
         "tokenizer",
-        f"{settings['model'].get('type')} whose tokens do not spell bytes",
+        f"{type(backend.model).__name__} whose tokens do not spell bytes",
         limit="byte-level or sentencepiece",
         remedy="Give a model with such a tokenizer.",
     )

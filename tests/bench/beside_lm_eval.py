@@ -6,8 +6,8 @@ Two texts. `sentences` fit into one window, and lm-eval's own `loglikelihood_rol
 longer than a window; there the windows are ours, which overlap by half, and lm-eval's scorer is given each of them with
 its context. For each text and shape of model it prints both figures, their difference, and both speeds in bytes of text
 a second. lm-eval gets the batch size that is fastest for it of those tried; each speed is the best of the repeats,
-which take turns. What is timed begins at text and ends at the sum of each document, in processor seconds (of all threads): other
-processes on the machine lengthen the wall clock's.
+which take turns. What is timed begins at text and ends at the sum of each document, in processor seconds (of all
+threads): other processes on the machine lengthen the wall clock's.
 
 Where lm-eval's rule for long documents differs from ours, and why, is in docs/bits-per-byte.md.
 """

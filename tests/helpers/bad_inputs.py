@@ -55,9 +55,9 @@ class Place:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return path
 
-    def corpus(self, path: Path) -> BadInput:
-        """A run on a bad corpus; the first step meets it."""
-        step = ("prepare_corpus", f"--corpus={path}", f"--output={self.bad / 'out'}")
+    def corpus(self, path: Path, given_to_step: Path | None = None) -> BadInput:
+        """A run on a bad corpus; the first step meets it. A run lays a single file out in a folder."""
+        step = ("prepare_corpus", f"--corpus={given_to_step or path}", f"--output={self.bad / 'out'}")
         return BadInput(self.run(corpus=path).arguments, step)
 
     def conversations(self, *lines: object, good: int = 0) -> BadInput:
@@ -224,7 +224,9 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     "corpus-path-empty": lambda place: place.run(corpus=""),
     "corpus-empty": lambda place: place.corpus(place.file("a.jsonl", "")),
     "corpus-folder-without-text": lambda place: place.corpus(place.file("texts/notes.docx", "x").parent),
-    "corpus-unknown-kind": lambda place: place.corpus(place.file("a.csv", "text\nsalam\n")),
+    "corpus-unknown-kind": lambda place: place.corpus(
+        place.file("texts/a.csv", "text\nsalam\n"), given_to_step=place.bad / "texts"
+    ),
     "corpus-binary": lambda place: place.corpus(place.file("a.jsonl", bytes(range(256)) * 40)),
     "corpus-utf16": lambda place: place.corpus(place.file("a.txt", "Salam dünya\n".encode("utf-16"))),
     "corpus-gz-cut": lambda place: place.corpus(

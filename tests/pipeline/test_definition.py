@@ -9,7 +9,7 @@ import pytest
 from pipeline.code_archive import STEPS_FOLDER
 from pipeline.compile import offline_sdk
 from pipeline.config import config_digest, load_config, preset_names
-from pipeline.references import reference_kind, referenced_steps, walk_references
+from pipeline.references import as_text, reference_kind, referenced_steps, walk_references
 from steps.configs.continued_pretraining import NOT_LEARNED, ContinuedPretrainingConfig
 from steps.contract import config_arguments, parse_config
 from steps.schemas.evaluation import BitsPerByte, Champion, Evaluation, Retention
@@ -17,7 +17,8 @@ from steps.schemas.fertility import FertilityReport
 
 RETENTION = ("data.source_corpus=s3://somewhere/english/", "thresholds.max_retention_loss=0.1")
 EXTRA = ("data.extra_heldout=/home/someone/heldout.jsonl",)
-ALL_INPUTS = (*RETENTION, *EXTRA)
+QUESTIONS = ("data.accuracy=/home/someone/questions",)
+ALL_INPUTS = (*RETENTION, *EXTRA, *QUESTIONS)
 JOBS = {
     "PrepareCorpus": "prepare_corpus",
     "TrainTokenizer": "train_tokenizer",
@@ -96,7 +97,7 @@ def test_edges_are_those_of_the_drawn_graph(definition):
     assert not [name for name, step in steps.items() if "DependsOn" in step], "what a step reads orders it already"
 
 
-@pytest.mark.parametrize("overrides", [(), RETENTION, EXTRA, ALL_INPUTS])
+@pytest.mark.parametrize("overrides", [(), RETENTION, EXTRA, QUESTIONS, ALL_INPUTS])
 def test_every_parameter_is_used_and_has_a_default(definition, overrides):
     compiled = definition("laptop", *overrides)
     used = {reference["Get"] for reference in walk_references(compiled["Steps"]) if "Get" in reference}
@@ -113,7 +114,7 @@ def test_parameters_are_those_of_the_form_and_optional_ones_follow_the_data(defi
         *("ContinuedPretrainingInstanceType", "ContinuedPretrainingInstanceCount"),
     }
     extended = {parameter["Name"] for parameter in definition("laptop", *ALL_INPUTS)["Parameters"]}
-    assert extended - plain == {"SourceCorpusUri", "MaxRetentionLoss", "ExtraHeldoutUri"}
+    assert extended - plain == {"SourceCorpusUri", "MaxRetentionLoss", "ExtraHeldoutUri", "AccuracyUri"}
 
 
 def test_data_uris_default_to_the_configured_ones_and_a_local_path_leaves_no_trace(compiled_text, definition):
@@ -150,7 +151,7 @@ def test_a_steps_settings_read_back_as_the_configuration(definition):
 def test_each_reader_of_user_data_gets_the_datas_digest(definition):
     steps = steps_of(definition("laptop", *ALL_INPUTS))
     reads = {"CorpusUri": "corpus", "ConversationsUri": "conversations", "BaseModelUri": "base_model"}
-    reads |= {"SourceCorpusUri": "source_corpus", "ExtraHeldoutUri": "extra_heldout"}
+    reads |= {"SourceCorpusUri": "source_corpus", "ExtraHeldoutUri": "extra_heldout", "AccuracyUri": "accuracy"}
     seen = set()
     for name in JOBS:
         for uri in inputs_of(steps[name]).values():
@@ -257,7 +258,8 @@ def test_a_version_is_known_by_the_settings_that_made_its_model(definition):
     before = metadata_of(definition())
     for override in ("evaluate_model.bootstrap_resamples=500", "continued_pretraining.log_every_steps=7"):
         assert metadata_of(definition("laptop", override))["settings_sha256"] == before["settings_sha256"]
-    assert metadata_of(definition("laptop", "evaluate_model.bootstrap_resamples=500")) == before
+    measured = metadata_of(definition("laptop", "evaluate_model.bootstrap_resamples=500"))
+    assert {name for name in before if measured[name] != before[name]} == {"config_sha256"}
     for override in ("fine_tune.learning_rate=0.5", "prepare_corpus.text_field=body"):
         assert metadata_of(definition("laptop", override))["settings_sha256"] != before["settings_sha256"]
 
@@ -280,7 +282,8 @@ def test_a_changed_line_of_code_changes_its_step_and_what_follows_and_nothing_be
     assert "FineTune" in referenced_steps(changed["Evaluate"]["Arguments"])
     # The same weights of other code are the same version; where they come from is still told.
     before_metadata, after_metadata = metadata_of(before), metadata_of(after)
-    assert {name for name in before_metadata if before_metadata[name] != after_metadata[name]} == {"recipe_sha256"}
+    different = {name for name in before_metadata if before_metadata[name] != after_metadata[name]}
+    assert different == {"recipe_sha256", "code.FineTune"}
 
 
 def test_one_changed_setting_changes_the_arguments_of_its_step_alone(definition):
@@ -331,23 +334,23 @@ def test_gate_has_each_condition_and_the_message_names_each_with_value_and_limit
     gate = definition("laptop", *RETENTION)["Steps"][-1]["Arguments"]
     *limits, champion = gate["Conditions"]
     found = [
-        (limit["LeftValue"]["Std:JsonGet"]["Path"], limit["Type"], limit["RightValue"]["Get"].split(".")[1])
-        for limit in limits
+        (limit["LeftValue"]["Std:JsonGet"]["Path"], limit["Type"], as_text(limit["RightValue"])) for limit in limits
     ]
     assert found == [
-        ("bits_per_byte.candidate", "LessThanOrEqualTo", "MaxBitsPerByte"),
-        ("bits_per_byte.improvement", "GreaterThanOrEqualTo", "MinImprovement"),
-        ("retention.loss", "LessThanOrEqualTo", "MaxRetentionLoss"),
+        ("bits_per_byte.candidate", "LessThanOrEqualTo", '{"Get": "Parameters.MaxBitsPerByte"}'),
+        ("bits_per_byte.improvement", "GreaterThanOrEqualTo", '{"Get": "Parameters.MinImprovement"}'),
+        ("bits_per_byte.improvement_ci95[0]", "GreaterThan", "0.0"),
+        ("retention.loss", "LessThanOrEqualTo", '{"Get": "Parameters.MaxRetentionLoss"}'),
     ]
     absent, better = champion["Conditions"]
     assert champion["Type"] == "Or"
     assert (absent["Type"], absent["RightValue"]) == ("Equals", "false")
-    assert (better["Type"], better["RightValue"]) == ("GreaterThanOrEqualTo", 0.0)
+    assert (better["Type"], better["RightValue"]) == ("GreaterThan", 0.0)
     message = gate["ElseSteps"][0]["Arguments"]["ErrorMessage"]["Std:Join"]["Values"]
     values = [part["Std:JsonGet"]["Path"] for part in message if reference_kind(part) == "Std:JsonGet"]
-    assert values == [*(path for path, _, _ in found), "champion.improvement"]
+    assert values == [*(path for path, _, _ in found), "champion.improvement_ci95[0]"]
     gets = [part["Get"] for part in message if reference_kind(part) == "Get"]
-    assert gets[:3] == [f"Parameters.{parameter}" for _, _, parameter in found]
+    assert gets[:3] == [f"Parameters.{name}" for name in ("MaxBitsPerByte", "MinImprovement", "MaxRetentionLoss")]
 
 
 def test_json_paths_exist_in_the_schemas_of_their_files(definition):
@@ -360,6 +363,7 @@ def test_json_paths_exist_in_the_schemas_of_their_files(definition):
         equal_tokens=bits,
         champion=Champion(present=False, bits_per_byte=2.0, improvement=1.0, improvement_ci95=(0.9, 1.1)),
         retention=Retention(base=1.0, candidate=1.1, loss=0.1, **text_size),
+        contamination={"ngram_words": 13, "test": {"texts": 1, "contaminated": 0, "share": 0.0, "too_short": 0}},
         samples=[],
         **text_size,
         text_sha256="0" * 64,

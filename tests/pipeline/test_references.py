@@ -14,7 +14,8 @@ from steps.contract import ConfigError, StepError
 @pytest.fixture
 def scope(tmp_path):
     file = tmp_path / "report.json"
-    file.write_text(json.dumps({"loss": {"train": 1.5}, "runs": [{"name": "a", "n": 3}], "odd.key": "x", "bad": 1e999}))
+    content = {"loss": {"train": 1.5}, "runs": [{"name": "a", "n": 3}], "odd.key": "x", "bad": 1}
+    file.write_text(json.dumps(content).replace('"bad": 1', '"bad": 1e999'))
     outputs = [
         {"OutputName": "first", "S3Output": {"S3Uri": "s3://b/1"}},
         {"OutputName": "out", "S3Output": {"S3Uri": "s3://b/2"}},
@@ -223,3 +224,20 @@ def test_uris_stand_for_folders(tmp_path):
     assert folders.find("file:///data/my%20text/ə") == Path("/data/my text/ə")
     with pytest.raises(ConfigError, match="limit file:// or s3://"):
         folders.find("https://example.com/x")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('{"loss": NaN}', "NaN is no number"),
+        ('{"loss": 1.0, "other": -Infinity}', "-Infinity is no number"),
+        ('{"loss": 1.0, "loss": 2.0}', "'loss' is given twice"),
+        ('{"loss": {"a": 1, "a": 1}}', "'a' is given twice"),
+        ("[" * 100_000, "recursion"),
+        ("", "Expecting value"),
+    ],
+)
+def test_a_file_that_is_json_for_python_alone_is_refused(text, fault, scope, tmp_path):
+    (tmp_path / "report.json").write_text(text)
+    with pytest.raises(StepError, match=rf"report\.json: no JSON \(.*{fault}"):
+        scope.resolve(report("loss"))

@@ -104,7 +104,7 @@ def test_a_kill_while_approving_leaves_a_whole_history(registry, tmp_path):
         history = registry.show(1).approvals
         assert all(one.status != other.status for one, other in itertools.pairwise(history))
     assert len(history) > 4
-    assert registry.approve(1).status == "Approved"
+    assert registry.approve(1, "good").status == "Approved"
 
 
 def test_two_processes_that_register_one_model_make_one_version(registry, tmp_path):

@@ -25,7 +25,7 @@ from transformers import (
 from steps.contract import StepError
 from steps.modeling.generation import stop_token_ids
 from steps.modeling.initialisers import compose_rows
-from steps.modeling.loading import check_tie, load_model, save_model
+from steps.modeling.loading import auto_tokenizer_agrees, check_tie, load_model, load_tokenizer, save_model
 from steps.modeling.special_ids import set_special_tokens
 from steps.modeling.vocabulary import BaseRows, replace_vocabulary
 from steps.modeling.vocabulary_plan import plan_vocabulary
@@ -98,6 +98,9 @@ def test_a_family_adapted_saved_and_loaded(family, base_tokenizer, new_tokenizer
     reloaded = load_model(tmp_path)
 
     check_tie(reloaded)
+    assert load_tokenizer(tmp_path).backend_tokenizer.to_str() == new_tokenizer.backend_tokenizer.to_str()
+    # transformers forces a class of its own on Qwen 2.
+    assert auto_tokenizer_agrees(tmp_path) == ("qwen2" not in family)
     copied = torch.tensor(list(plan.copied.items()))
     matrices = [(base.embedding, reloaded.get_input_embeddings().weight)]
     if base.head is not None:

@@ -4,25 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from simulated_documents import coverage, normal
 
 from steps.contract import StepError
 from steps.modeling.bootstrap import paired_bootstrap
-
-
-def coverage(sets: int, documents: int, resamples: int, *, spread: float, noise, seed: int = 0) -> float:
-    """Share of intervals over simulated documents of equal models that cover zero.
-
-    spread: of the logarithm of the documents' bytes. noise: (generator, documents) to differences in bits per byte,
-    of mean zero.
-    """
-    generator = np.random.default_rng(seed)
-    covered = 0
-    for index in range(sets):
-        sizes = np.ceil(np.exp(generator.normal(6, spread, documents))).astype(np.int64)
-        bits = generator.uniform(0.5, 3, documents) * sizes
-        low, high = paired_bootstrap(bits + noise(generator, documents) * sizes, bits, sizes, resamples, index)
-        covered += low <= 0 <= high
-    return covered / sets
 
 
 def test_interval_matches_the_normal_one_for_many_equal_documents():
@@ -46,7 +31,7 @@ def test_two_documents_by_hand():
 
 def test_zero_effect_is_covered_as_often_as_it_says():
     """A smaller edition of the proof in tests/verify/test_bits_per_byte.py."""
-    share = coverage(300, 60, 300, spread=1.0, noise=lambda generator, n: generator.normal(0, 0.1, n))
+    share = coverage(300, 60, 300, spread=1.0, noise=normal)
     assert 0.91 <= share <= 0.97
 
 

@@ -56,7 +56,7 @@ def edited(folder: Path, **settings: object) -> Path:
 
 
 def test_layers_without_weights_are_never_random(folder: Path) -> None:
-    with pytest.raises(StepError, match=r"9 weights missing or of another shape than config.json says, first model\.lay"):
+    with pytest.raises(StepError, match=r"9 weights missing or of another shape than config\.json says, first model"):
         load_model(edited(folder, num_hidden_layers=3))
 
 
@@ -79,7 +79,7 @@ def test_the_tie_and_the_weights_must_agree(folder: Path, tmp_path: Path, make_t
         check_model_folder(edited(folder, tie_word_embeddings=False))
     save_model(make_tiny_llama(tied=False), tiny_tokenizer, tmp_path / "untied")
     check_base_model(tmp_path / "untied")
-    with pytest.raises(StepError, match="tie_word_embeddings is true; limit a lm_head.weight like the embedding"):
+    with pytest.raises(StepError, match=r"tie_word_embeddings is true; limit a lm_head\.weight like the embedding"):
         check_model_folder(edited(tmp_path / "untied", tie_word_embeddings=True))
 
 

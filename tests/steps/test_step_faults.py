@@ -298,6 +298,10 @@ def test_links_are_followed_and_those_to_nothing_or_in_a_ring_are_named(tmp_path
     with pytest.raises(StepError, match="a link back to a folder above it"):
         all_files(corpus)
     (elsewhere / "ring").unlink()
+    (elsewhere / "itself").symlink_to(elsewhere / "itself")
+    with pytest.raises(StepError, match="a link that leads to itself"):
+        all_files(corpus)
+    (elsewhere / "itself").unlink()
     (corpus / "gone.txt").symlink_to(tmp_path / "nothing")
     with pytest.raises(StepError, match=r"gone.txt: a link to nothing. Remove the link"):
         content_digest(corpus)

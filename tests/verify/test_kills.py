@@ -37,13 +37,13 @@ OWN_TO_A_RUN = re.compile(r"[0-9a-f]{12}(?=[/\"-])")
 
 @dataclass(frozen=True)
 class Moment:
-    """When to kill: once `has_come`, after `share` of the seconds that the step took undisturbed."""
+    """When to kill: once `has_come`, and then at most `spread_seconds` later, or the time that the step takes."""
 
     step: str
     name: str
     count: int
     has_come: Callable[[Workplace], bool]
-    takes_share: bool = True
+    spread_seconds: float | None = None
 
 
 def is_executing(step: str) -> Callable[[Workplace], bool]:
@@ -63,7 +63,7 @@ def logs(text: str) -> Callable[[Workplace], bool]:
 
 def is_writing_a_checkpoint(place: Workplace) -> bool:
     """A set whose marker is not there yet."""
-    sets = place.run_folder.glob("s3/*/checkpoints/**/step-*")
+    sets = place.run_folder.glob("s3/**/checkpoints/continued_pretraining/**/step-*")
     return any(not (path / "complete.json").exists() for path in sets)
 
 
@@ -77,15 +77,17 @@ MOMENTS = [
     Moment("TrainTokenizer", "TrainTokenizer", 7, is_executing("TrainTokenizer")),
     Moment("TokenizeCorpus", "TokenizeCorpus", 6, is_executing("TokenizeCorpus")),
     Moment("AdaptVocabulary", "AdaptVocabulary", 5, is_executing("AdaptVocabulary")),
-    Moment("ContinuedPretraining", "phase 1", 7, logs("phase=1 "), takes_share=False),
-    Moment("ContinuedPretraining", "phase 2", 7, logs("phase=2 "), takes_share=False),
-    Moment("ContinuedPretraining", "inside a checkpoint write", 7, is_writing_a_checkpoint, takes_share=False),
+    Moment("ContinuedPretraining", "phase 1", 7, logs("phase=1 "), 1.0),
+    Moment("ContinuedPretraining", "phase 2", 7, logs("phase=2 "), 2.0),
+    Moment("ContinuedPretraining", "inside a checkpoint write", 7, is_writing_a_checkpoint, 0.02),
     Moment("FineTune", "FineTune", 6, is_executing("FineTune")),
     Moment("Evaluate", "Evaluate", 5, is_executing("Evaluate")),
-    Moment("RegisterModel", "registering", 5, is_registering, takes_share=False),
+    Moment("RegisterModel", "registering", 5, is_registering, 0.02),
 ]
-# The longest wait after a moment that takes no share of its step's time.
-SHORT_WAIT_SECONDS = 0.3
+# Longer than the preset of seconds has, so that there is a middle to be killed in.
+LONGER_TRAINING = [
+    "--set", "continued_pretraining.phase_1_steps=16", "--set", "continued_pretraining.phase_2_steps=40",
+]  # fmt: skip
 
 
 def descendants(process_id: int) -> list[int]:
@@ -121,7 +123,7 @@ def kill(process: subprocess.Popen[bytes], *, everything: bool) -> None:
 def start(place: Workplace) -> subprocess.Popen[bytes]:
     (place.run_folder / "execution.json").unlink(missing_ok=True)
     return subprocess.Popen(
-        place.command(*place.run_arguments()), cwd=place.folder, env=place.environment,
+        place.command(*place.run_arguments(*LONGER_TRAINING)), cwd=place.folder, env=place.environment,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
 
@@ -165,8 +167,12 @@ def the_version(place: Workplace) -> ModelVersion:
 
 def entry(version: ModelVersion) -> str:
     """The registry's entry without the times, ids and places that are each run's own."""
-    left_out = {"created_at", "run_folder", "model_folder", "approvals"}
-    text = json.dumps(version.model_dump(mode="json", exclude=left_out), sort_keys=True)
+    left_out = {"created_at", "run_folder", "model_folder", "approvals", "evidence"}
+    record = version.model_dump(mode="json", exclude=left_out)
+    # The other files of the evidence tell times, folders and execution ids.
+    kept = {name: digest for name, digest in version.evidence.items() if name.endswith("evaluation.json")}
+    assert kept
+    text = json.dumps([record, sorted(version.evidence), kept], sort_keys=True)
     return OWN_TO_A_RUN.sub("-", text) + str([approval.status for approval in version.approvals])
 
 
@@ -175,7 +181,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, make_tiny_llama) -> Wo
     """A run that nothing disturbed."""
     source = copy_of_source(tmp_path_factory.mktemp("source"))
     place = fill_workplace(tmp_path_factory.mktemp("undisturbed"), make_tiny_llama, source)
-    finished = place.run()
+    finished = place.run(*LONGER_TRAINING)
     assert finished.returncode == EXIT_DONE, finished.stderr
     return place
 
@@ -216,9 +222,9 @@ def test_killed(moment: Moment, undisturbed: Workplace, copied: Workplace) -> No
         before = sealed_bytes(copied)
         process = start(copied)
         came = wait_for(copied, process, moment.has_come)
-        # Spread evenly over the step, with a jitter: a share of its time, or a short wait after an event.
-        share = (number + draw.random()) / moment.count
-        time.sleep(share * (took if moment.takes_share else SHORT_WAIT_SECONDS) if came else 0)
+        # Spread evenly, with a jitter.
+        spread = took if moment.spread_seconds is None else moment.spread_seconds
+        time.sleep((number + draw.random()) / moment.count * spread if came else 0)
         alive = process.poll() is None
         killed += alive
         kill(process, everything=number % 2 == 1) if alive else None
@@ -226,7 +232,7 @@ def test_killed(moment: Moment, undisturbed: Workplace, copied: Workplace) -> No
         assert {name: after.get(name) for name in before} == before, "a sealed folder changed"
         listed = copied.langadapt("models", "list", "--json")
         assert listed.returncode == EXIT_DONE, listed.stderr
-        rerun = copied.run()
+        rerun = copied.run(*LONGER_TRAINING)
         assert rerun.returncode == EXIT_DONE, rerun.stderr
         states = copied.states()
         following = JOB_STEPS[JOB_STEPS.index(moment.step) + 1 :] if moment.step in JOB_STEPS else []

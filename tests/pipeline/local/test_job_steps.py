@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.local.environment import DISTRIBUTIONS, environment_digest, installed_versions, local_image
 from pipeline.local.execution import Execution
 from pipeline.local.executor import run_definition
 from pipeline.local.job_spec import JobSpec
 from pipeline.local.job_steps import key_members
 from pipeline.local.jobs import Job, LocalImage
 from pipeline.local.processes import has_members, process_identity, record_processes
-from pipeline.local.run import DISTRIBUTIONS, environment_digest, installed_versions, local_image
 from pipeline.local.uri_folders import UriFolders
 from pipeline.progress import Quiet
 from pipeline.references import Scope
