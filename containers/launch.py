@@ -57,7 +57,9 @@ MEMORY_SETTINGS = ("device_batch_blocks", "batch_conversations", "batch_tokens",
                    "max_tokens", "block_tokens")  # fmt: skip
 # Where the kernel tells how much memory these processes may have, and how often it killed one of them: cgroup v2, v1.
 MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-MEMORY_KILLS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat")
+MEMORY_KILLS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+# The same of the whole machine, where other people's processes are killed as well.
+MACHINE_MEMORY_KILLS = "/proc/vmstat"
 
 
 class LaunchError(Exception):
@@ -253,6 +255,8 @@ def step_environment(launch: Launch, code: Path, code_digest: str, error_file: P
     environment["LANGADAPT_CODE_SHA256"] = code_digest
     environment["LANGADAPT_ERROR_FILE"] = str(error_file)
     environment["PYTHONUNBUFFERED"] = "1"
+    # Where transformers copies a model's own code to: nothing of one job is left for another.
+    environment["HF_MODULES_CACHE"] = str(code.parent / "remote-code")
     if len(launch.hosts) > 1 and launch.network_interface:
         environment.setdefault("NCCL_SOCKET_IFNAME", launch.network_interface)
         environment.setdefault("GLOO_SOCKET_IFNAME", launch.network_interface)
@@ -375,13 +379,18 @@ def memory_limit() -> int:
     return min(limits)
 
 
-def memory_kills() -> int:
-    """A count that grows when the kernel kills a process for want of memory; 0 where it does not tell."""
-    count = 0
-    for place in MEMORY_KILLS:
+def memory_kills(own: Sequence[str] = MEMORY_KILLS, machine: str = MACHINE_MEMORY_KILLS) -> int:
+    """A count that grows when the kernel kills a process for want of memory; 0 where it does not tell.
+
+    own: where it tells of these processes' control group. machine: of the whole machine, read where no own one tells.
+    """
+    found: list[str] = []
+    for place in (*own, machine):
         with suppress(OSError):
-            count += sum(int(found) for found in re.findall(r"^oom_kill (\d+)$", Path(place).read_text(), re.MULTILINE))
-    return count
+            found = re.findall(r"^oom_kill (\d+)$", Path(place).read_text(), re.MULTILINE)
+        if found:
+            break
+    return sum(map(int, found))
 
 
 def write_message(path: Path, line: str) -> None:

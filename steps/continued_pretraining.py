@@ -59,12 +59,13 @@ def continued_pretraining(config: ContinuedPretrainingConfig, folders: StepFolde
     processes = join_processes(config.device)
     blocks = PackedBlocks(folders["blocks"] / "train")
     validation_blocks = PackedBlocks(folders["blocks"] / "validation")
-    tokenizer = load_tokenizer(folders["model"])
+    trust = config.trust_remote_code
+    tokenizer = load_tokenizer(folders["model"], trust_remote_code=trust)
     check_blocks(folders["model"], tokenizer, blocks, validation_blocks)
     plan = BatchPlan.of(
         blocks, config.global_batch_tokens, config.device_batch_blocks, config.seed, processes.world_size
     )
-    model = load_model(folders["model"], dtype=TRAINING_DTYPES[config.precision])
+    model = load_model(folders["model"], dtype=TRAINING_DTYPES[config.precision], trust_remote_code=trust)
     check_positions(model, blocks)
     liger = apply_liger(model, config.liger, processes.device)
     if config.activation_checkpointing:
@@ -88,7 +89,7 @@ def continued_pretraining(config: ContinuedPretrainingConfig, folders: StepFolde
     summary = summarise(config, model, processes, progress, resumed_from, liger)
     parameters = gather_parameters(model, processes)
     if processes.is_first:
-        export(parameters, folders["model"], tokenizer, EXPORT_DTYPES[config.precision], folders.output)
+        export(parameters, folders["model"], tokenizer, EXPORT_DTYPES[config.precision], folders.output, trust)
         write_json(folders.output / "training.json", summary.model_dump(mode="json"))
     processes.leave()
     return headline(summary)
@@ -186,14 +187,15 @@ def export(
     tokenizer: PreTrainedTokenizerBase,
     dtype: torch.dtype,
     output: Path,
+    trust_remote_code: bool = False,
 ) -> None:
     """Writes the trained parameters in the form of the input model, and asserts that a fresh load gives them back."""
-    model = load_model(model_folder, dtype=dtype)
+    model = load_model(model_folder, dtype=dtype, trust_remote_code=trust_remote_code)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(parameters[name])
     save_model(model, tokenizer, output)
-    reloaded = dict(load_model(output, dtype=dtype).named_parameters())
+    reloaded = dict(load_model(output, dtype=dtype, trust_remote_code=trust_remote_code).named_parameters())
     assert reloaded.keys() == parameters.keys()
     for name, value in parameters.items():
         assert torch.equal(reloaded[name], value.to(dtype)), f"{name} changed on its way through the file"

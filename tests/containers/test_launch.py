@@ -19,7 +19,7 @@ import json, os, signal, sys, time
 words = dict(word[2:].split("=", 1) for word in sys.argv[1:])
 seen = {"arguments": words, "code": os.environ["LANGADAPT_CODE_SHA256"], "rank": os.environ.get("RANK"),
         "world": os.environ.get("WORLD_SIZE"), "file": __file__,
-        "tensorboard": os.environ.get("LANGADAPT_TENSORBOARD")}
+        "tensorboard": os.environ.get("LANGADAPT_TENSORBOARD"), "modules": os.environ["HF_MODULES_CACHE"]}
 name = "seen.json" if "RANK" not in os.environ else "seen-" + os.environ["RANK"] + ".json"
 open(os.path.join(words["output"], name), "w").write(json.dumps(seen))
 def fail(line, code):
@@ -143,6 +143,7 @@ def test_a_training_job_reads_hyperparameters_and_runs_without_torchrun_for_one_
         "checkpoints": str(container.root / "checkpoints"), "rate": "0.1", "text": "it's",
     }  # fmt: skip
     assert seen["tensorboard"] == str(container.root / "output/tensorboard")
+    assert Path(seen["modules"]).is_relative_to(container.root)
 
 
 def test_two_hosts_meet_on_loopback_and_flags_like_torchruns_own_reach_the_step(tmp_path, free_port):
