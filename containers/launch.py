@@ -33,7 +33,7 @@ import subprocess
 import sys
 import traceback
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -55,9 +55,11 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCE
 # Settings that memory grows with; a step that is killed for want of it is told those that it was given.
 MEMORY_SETTINGS = ("device_batch_blocks", "batch_conversations", "batch_tokens", "max_training_bytes", "max_documents",
                    "max_tokens", "block_tokens")  # fmt: skip
-# Where the kernel tells how much memory these processes may have, and how often it killed one of them: cgroup v2, v1.
+# Where the kernel tells how much memory these processes may have: cgroup v2, v1.
 MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-MEMORY_KILLS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat")
+CONTROL_GROUPS = "/sys/fs/cgroup"
+# How often it killed a process of the whole machine for want of memory, other people's among them.
+MACHINE_MEMORY_KILLS = "/proc/vmstat"
 
 
 class LaunchError(Exception):
@@ -253,6 +255,8 @@ def step_environment(launch: Launch, code: Path, code_digest: str, error_file: P
     environment["LANGADAPT_CODE_SHA256"] = code_digest
     environment["LANGADAPT_ERROR_FILE"] = str(error_file)
     environment["PYTHONUNBUFFERED"] = "1"
+    # Where transformers copies a model's own code to: nothing of one job is left for another.
+    environment["HF_MODULES_CACHE"] = str(code.parent / "remote-code")
     if len(launch.hosts) > 1 and launch.network_interface:
         environment.setdefault("NCCL_SOCKET_IFNAME", launch.network_interface)
         environment.setdefault("GLOO_SOCKET_IFNAME", launch.network_interface)
@@ -375,13 +379,36 @@ def memory_limit() -> int:
     return min(limits)
 
 
-def memory_kills() -> int:
-    """A count that grows when the kernel kills a process for want of memory; 0 where it does not tell."""
-    count = 0
-    for place in MEMORY_KILLS:
+def memory_kills(places: Iterable[Path] | None = None) -> int:
+    """A count that grows when the kernel kills a process for want of memory; 0 where it does not tell.
+
+    places: the first that tells counts; those of `memory_kill_places` where none are given.
+    """
+    for place in memory_kill_places() if places is None else places:
+        found: list[str] = []
         with suppress(OSError):
-            count += sum(int(found) for found in re.findall(r"^oom_kill (\d+)$", Path(place).read_text(), re.MULTILINE))
-    return count
+            found = re.findall(r"^oom_kill (\d+)$", place.read_text(), re.MULTILINE)
+        if found:
+            return sum(map(int, found))
+    return 0
+
+
+def memory_kill_places(own_groups: Path = Path("/proc/self/cgroup"), root: Path = Path(CONTROL_GROUPS)) -> list[Path]:
+    """Where the kernel counts such kills: in this process's control group, and for the whole machine where it has none.
+
+    own_groups: rows of number, controllers and path. A container may show its own group at the root and tell a path
+    that only the machine outside has.
+    """
+    places: list[Path] = []
+    with suppress(OSError):
+        for row in own_groups.read_text().splitlines():
+            _, controllers, path = row.split(":", 2)
+            if controllers == "":
+                places += [root / path.strip("/") / "memory.events", root / "memory.events"]
+            elif "memory" in controllers.split(","):
+                of_memory = root / "memory"
+                places += [of_memory / path.strip("/") / "memory.oom_control", of_memory / "memory.oom_control"]
+    return [*places, Path(MACHINE_MEMORY_KILLS)]
 
 
 def write_message(path: Path, line: str) -> None:

@@ -29,6 +29,7 @@ PLACEHOLDER_ACCOUNT = "111122223333"
 CARRIED_TO_STEPS = {
     "mask_personal_data": ("prepare_corpus", "fine_tune"),
     "source_replay_share": ("continued_pretraining",),
+    "trust_remote_code": ("adapt_vocabulary", "continued_pretraining", "fine_tune", "evaluate_model"),
 }
 
 
@@ -86,6 +87,9 @@ class DataSection(Section):
     accuracy: str | None = Field(None, min_length=1, description="questions with answers to measure accuracy, .jsonl")
     mask_personal_data: bool = Field(
         False, description="put placeholders for e-mail addresses, telephone, card, account and document numbers"
+    )
+    trust_remote_code: bool = Field(
+        False, description="run the base model's own code (auto_map of its config.json) on the machines of the steps"
     )
 
 

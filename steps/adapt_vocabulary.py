@@ -66,10 +66,12 @@ def adapt_vocabulary(config: AdaptVocabularyConfig, folders: StepFolders) -> dic
     base_folder = folders["base_model"]
     tokenizer = load_tokenizer(folders["tokenizer"] / "tokenizer")
     # float32 while rows are made and measured; the backbone's published bytes survive the way there and back.
-    model = load_model(base_folder, dtype=torch.float32, device=choose_device(config.device))
+    trust = config.trust_remote_code
+    model = load_model(base_folder, dtype=torch.float32, device=choose_device(config.device), trust_remote_code=trust)
     parameters_before = count_parameters(model)
     base = BaseRows.of(model)
-    plan = plan_vocabulary(load_tokenizer(base_folder), tokenizer, base_rows=len(base.embedding))
+    base_tokenizer = load_tokenizer(base_folder, trust_remote_code=trust)
+    plan = plan_vocabulary(base_tokenizer, tokenizer, base_rows=len(base.embedding))
     if "extend" in names:
         check_extends(plan)
     set_special_tokens(model, tokenizer, plan.new_id)
@@ -91,8 +93,9 @@ def adapt_vocabulary(config: AdaptVocabularyConfig, folders: StepFolders) -> dic
     write_json(folders.output / "adaptation.json", adaptation.model_dump(mode="json"))
     # The base's rows are no longer needed, and saving needs memory of its own.
     del base, replace
-    save_model_as(model, tokenizer, folders.output, stored_dtype(base_folder))
-    if not auto_tokenizer_agrees(folders.output):
+    dtype = stored_dtype(base_folder, trust_remote_code=trust)
+    save_model_as(model, tokenizer, folders.output, dtype, trust_remote_code=trust)
+    if not auto_tokenizer_agrees(folders.output, trust_remote_code=trust):
         kind = model.config.model_type
         message = f"AutoTokenizer reads another tokenizer from a {kind} folder: load it with PreTrainedTokenizerFast"
         warn("auto-tokenizer-differs", message)

@@ -81,12 +81,13 @@ def pretrain(config: ContinuedPretrainingConfig, folders: StepFolders, processes
     """What each of the processes does."""
     blocks = PackedBlocks(folders["blocks"] / "train")
     validation_blocks = PackedBlocks(folders["blocks"] / "validation")
-    tokenizer = load_tokenizer(folders["model"])
+    trust = config.trust_remote_code
+    tokenizer = load_tokenizer(folders["model"], trust_remote_code=trust)
     check_blocks(folders["model"], tokenizer, blocks, validation_blocks)
     replay = source_blocks(folders["blocks"], "source_train", folders["model"], tokenizer)
     source = source_blocks(folders["blocks"], "source_validation", folders["model"], tokenizer)
     key = claim_checkpoints(config, folders, processes)
-    model = load_model(folders["model"], dtype=TRAINING_DTYPES[config.precision])
+    model = load_model(folders["model"], dtype=TRAINING_DTYPES[config.precision], trust_remote_code=trust)
     check_positions(model, blocks)
     liger = apply_liger(model, config.liger, processes, blocks.batch([0]))
     attention = choose_attention(model, config.attention, processes.device, config.precision, blocks.block_tokens)
@@ -124,7 +125,7 @@ def pretrain(config: ContinuedPretrainingConfig, folders: StepFolders, processes
     summary = summarise(config, model, processes, progress, resumed_from, liger, profiler.result)
     parameters = gather_parameters(model, processes)
     if processes.is_first:
-        export(parameters, folders["model"], tokenizer, EXPORT_DTYPES[config.precision], folders.output)
+        export(parameters, folders["model"], tokenizer, EXPORT_DTYPES[config.precision], folders.output, trust)
         write_json(folders.output / "training.json", summary.model_dump(mode="json"))
         check_fused(profiler.result, liger)
     return summary
@@ -240,17 +241,18 @@ def export(
     tokenizer: PreTrainedTokenizerBase,
     dtype: torch.dtype,
     output: Path,
+    trust_remote_code: bool = False,
 ) -> None:
     """Writes the trained parameters in the form of the input model.
 
     Raises StepError where a fresh load gives others.
     """
-    model = load_model(model_folder, dtype=dtype)
+    model = load_model(model_folder, dtype=dtype, trust_remote_code=trust_remote_code)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(parameters[name])
     save_model(model, tokenizer, output)
-    reloaded = dict(load_model(output, dtype=dtype).named_parameters())
+    reloaded = dict(load_model(output, dtype=dtype, trust_remote_code=trust_remote_code).named_parameters())
     assert reloaded.keys() == parameters.keys()
     for name, value in parameters.items():
         if not torch.equal(reloaded[name], value.to(dtype)):

@@ -40,7 +40,7 @@ from steps.modeling.adapter import check_target_modules, merge_adapter
 from steps.modeling.adapter_training import train_adapter
 from steps.modeling.generation import continue_greedily, stop_token_ids
 from steps.modeling.loading import choose_device, load_model, load_tokenizer
-from steps.modeling.token_losses import output_layer, token_nats
+from steps.modeling.token_losses import has_plain_head, output_layer, token_nats
 from steps.schemas.training import FineTuningSummary
 from steps.text.assistant_mask import IGNORED_LABEL, TOO_LONG, Example, ExampleBuilder
 from steps.text.conversation_warnings import (
@@ -76,7 +76,8 @@ def fine_tune(config: FineTuneConfig, folders: StepFolders) -> dict[str, float |
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
     device = choose_device(config.device)
-    tokenizer = load_tokenizer(folders["model"])
+    trust = config.trust_remote_code
+    tokenizer = load_tokenizer(folders["model"], trust_remote_code=trust)
     conversations = read_conversations(folders["conversations"])
     conversations, personal_data = count_personal_data(conversations, mask=config.mask_personal_data)
     examples, dropped = build_examples(tokenizer, conversations, config)
@@ -86,7 +87,7 @@ def fine_tune(config: FineTuneConfig, folders: StepFolders) -> dict[str, float |
     left_out = sum(noted.count for noted in dropped.values())
     report(form=conversations.form, conversations=len(training), heldout=len(heldout), dropped=left_out)
 
-    model = load_model(folders["model"], device=device)
+    model = load_model(folders["model"], device=device, trust_remote_code=trust)
     check_positions(model, config.max_tokens)
     check_target_modules(model, config.target_modules)
     loss_before = mean_token_loss(model, heldout, config.batch_conversations)
@@ -102,8 +103,9 @@ def fine_tune(config: FineTuneConfig, folders: StepFolders) -> dict[str, float |
         [example.input_ids for example in heldout[:MERGE_CHECK_CONVERSATIONS]],
         max_difference=config.max_merge_difference,
         device=device,
+        trust_remote_code=trust,
     )
-    merged = load_model(folders.output, device=device)
+    merged = load_model(folders.output, device=device, trust_remote_code=trust)
     summary = FineTuningSummary(
         conversation_form=conversations.form,
         conversations=len(training),
@@ -217,6 +219,9 @@ def check_positions(model: PreTrainedModel, max_tokens: int) -> None:
 def mean_token_loss(model: PreTrainedModel, examples: Sequence[Example], batch_conversations: int) -> float:
     """Nats a trained token over all examples: one sum, one division, whatever the batches."""
     ordered = sorted(examples, key=lambda example: -len(example.input_ids))
+    with torch.inference_mode():
+        is_plain = has_plain_head(model)
+    logits_of = output_layer(model) if is_plain else torch.nn.Identity()
     nats, tokens = 0.0, 0
     for start in range(0, len(ordered), batch_conversations):
         batch = ordered[start : start + batch_conversations]
@@ -228,11 +233,12 @@ def mean_token_loss(model: PreTrainedModel, examples: Sequence[Example], batch_c
             device=model.device,
         )
         with torch.inference_mode():
-            hidden = model.get_decoder()(input_ids=ids.to(model.device), use_cache=False).last_hidden_state
+            # A model that changes its logits in a way of its own is asked for them, whole.
+            reader = model.get_decoder() if is_plain else model
+            found = reader(input_ids=ids.to(model.device), use_cache=False)
+            states = (found.last_hidden_state if is_plain else found.logits)[:, :-1]
             trained = labels[:, 1:] != IGNORED_LABEL
-            values, _ = token_nats(
-                output_layer(model), hidden[:, :-1][trained], labels[:, 1:][trained], model.config.vocab_size
-            )
+            values, _ = token_nats(logits_of, states[trained], labels[:, 1:][trained], model.config.vocab_size)
         nats += float(values.sum())
         tokens += len(values)
     return nats / tokens

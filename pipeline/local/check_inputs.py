@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.config import PipelineConfig
+from pipeline.config import CARRIED_TO_STEPS, PipelineConfig
 from steps.contract import EXIT_DONE, EXIT_USER_ERROR, ConfigError, StepError
 from steps.contract.model_folder import check_base_model, context_limit
 
@@ -25,13 +25,18 @@ def check_inputs(config: PipelineConfig, paths: Mapping[str, Path], environment:
     """
     if (base_model := paths.get("base_model")) is not None:
         try:
-            check_base_model(base_model)
+            check_base_model(base_model, trust_remote_code=trusts_remote_code(config))
         except StepError as error:
             value = f"{error.subject}: {error.value}"
             raise StepError("data.base_model", value, limit=error.limit, remedy=error.remedy) from error
         _check_lengths(config, context_limit(base_model))
     if (conversations := paths.get("conversations")) is not None:
         _check_conversations(conversations, config.fine_tune.max_dropped_share, environment)
+
+
+def trusts_remote_code(config: PipelineConfig) -> bool:
+    """True where every step that loads a model may run its code."""
+    return all(getattr(config, step).trust_remote_code for step in CARRIED_TO_STEPS["trust_remote_code"])
 
 
 def _check_lengths(config: PipelineConfig, limit: int | None) -> None:

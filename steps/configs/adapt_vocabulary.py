@@ -28,4 +28,7 @@ class AdaptVocabularyConfig(StepConfig):
     )
     seed: int = Field(0, ge=0, description="seed of what is drawn: normal, focus")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where present")
+    trust_remote_code: bool = Field(
+        False, description="run the model's own code (auto_map of its config.json) on this machine"
+    )
     base_model_digest: str = Field("", description="digest of the base model, for the cache key")

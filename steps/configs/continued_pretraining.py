@@ -87,6 +87,9 @@ class ContinuedPretrainingConfig(StepConfig):
     )
     seed: int = Field(0, ge=0, description="seed of the order of the blocks")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where present")
+    trust_remote_code: bool = Field(
+        False, description="run the model's own code (auto_map of its config.json) on this machine"
+    )
     log_every_steps: int = Field(10, ge=1, description="steps between two lines of metrics")
     validate_every_steps: int = Field(500, ge=1, description="steps between two measurements on the validation blocks")
     max_validation_blocks: int = Field(64, ge=1, description="validation blocks used")

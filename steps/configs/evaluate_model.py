@@ -23,6 +23,9 @@ class EvaluateModelConfig(StepConfig):
     bootstrap_resamples: int = Field(2_000, ge=100, description="resamples of the paired bootstrap")
     seed: int = Field(0, ge=0, description="seed of the bootstrap")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where present")
+    trust_remote_code: bool = Field(
+        False, description="run the model's own code (auto_map of its config.json) on this machine"
+    )
     matmul_dtype: Literal["float32", "bfloat16"] = Field(
         "float32", description="of the models below their output layer; bfloat16 is faster on a GPU, and less exact"
     )

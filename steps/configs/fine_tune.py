@@ -30,6 +30,9 @@ class FineTuneConfig(StepConfig):
     precision: Literal["float32", "bfloat16"] = Field("float32", description="compute precision of the training")
     seed: int = Field(0, ge=0, description="seed of the adapter and of the order")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where present")
+    trust_remote_code: bool = Field(
+        False, description="run the model's own code (auto_map of its config.json) on this machine"
+    )
     log_every_steps: int = Field(5, ge=1, description="steps between two lines of metrics")
     max_dropped_share: float = Field(
         0.1,

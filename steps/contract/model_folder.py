@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from steps.contract.errors import StepError
+from steps.contract.remote_code import LOADED_CLASSES, check_code, loaded_classes
 
 LFS_POINTER = b"version https://git-lfs"
 # safetensors allows no longer header.
@@ -42,9 +43,9 @@ class StoredTensor:
     end: int
 
 
-def check_base_model(folder: Path) -> None:
+def check_base_model(folder: Path, *, trust_remote_code: bool = False) -> None:
     """Everything that a base model must have: a model that can be loaded, and its own byte-level tokenizer."""
-    check_model_folder(folder)
+    check_model_folder(folder, trust_remote_code=trust_remote_code)
     tokens = check_tokenizer_files(folder)
     matrix = input_matrix(read_tensors(folder))
     rows = matrix.shape[0] if matrix is not None else text_settings(folder).get("vocab_size")
@@ -53,14 +54,27 @@ def check_base_model(folder: Path) -> None:
         raise StepError(str(folder), f"{rows} embedding rows", limit=f"{tokens} tokens of its tokenizer", remedy=remedy)
 
 
-def check_model_folder(folder: Path) -> None:
-    """A configuration of a causal language model without code of its own, and whole weights in safetensors."""
+def check_folder_code(folder: Path, *, trust_remote_code: bool) -> dict[str, str]:
+    """The Python files that loading a model or tokenizer folder would run (see steps/contract/remote_code.py)."""
+    return check_code(folder, _settings_files(folder), trust_remote_code=trust_remote_code)
+
+
+def own_classes(folder: Path) -> dict[str, str]:
+    """Classes of its own code that a folder names, FILE.CLASS, by AutoConfig, AutoModelForCausalLM, AutoTokenizer."""
+    found = (loaded_classes(file, content) for file, content in _settings_files(folder).items())
+    return {kind: name for classes in found for kind, name in classes.items()}
+
+
+def _settings_files(folder: Path) -> dict[str, dict[str, Any]]:
+    paths = [folder / name for name in LOADED_CLASSES]
+    return {path.name: _read_object(path) for path in paths if path.is_file()}
+
+
+def check_model_folder(folder: Path, *, trust_remote_code: bool = False) -> None:
+    """A configuration of a causal language model, without code of its own that is not trusted, and whole weights in
+    safetensors."""
     settings = read_model_settings(folder)
-    if "auto_map" in settings:
-        classes = settings["auto_map"].values() if isinstance(settings["auto_map"], dict) else [settings["auto_map"]]
-        value = f"config.json asks for code of its own ({', '.join(sorted(map(str, classes)))})"
-        remedy = "Give a model that transformers knows; where it knows this one, take auto_map out of config.json."
-        raise StepError(str(folder), value, limit="no code but that of transformers", remedy=remedy)
+    check_folder_code(folder, trust_remote_code=trust_remote_code)
     if "quantization_config" in settings:
         raise StepError(str(folder), "quantized weights", remedy="Give the model in float32, bfloat16 or float16.")
     if not isinstance(settings.get("model_type"), str):

@@ -76,6 +76,7 @@ def merge_adapter(
     *,
     max_difference: float,
     device: torch.device,
+    trust_remote_code: bool = False,
 ) -> float:
     """Merges in float32, writes the model to `output` in the dtype of the base's folder, returns the merge's error.
 
@@ -87,7 +88,8 @@ def merge_adapter(
     with warnings.catch_warnings():
         # PEFT 0.21 still reads is_gradient_checkpointing, which transformers 5.24 renames.
         warnings.simplefilter("ignore", FutureWarning)
-        adapted = PeftModel.from_pretrained(load_model(base, device=device), str(adapter), local_files_only=True)
+        model = load_model(base, device=device, trust_remote_code=trust_remote_code)
+        adapted = PeftModel.from_pretrained(model, str(adapter), local_files_only=True)
     adapted.eval()
     expected = [prompt_logits(adapted, prompt) for prompt in prompts]
     merged = adapted.merge_and_unload(safe_merge=True)
@@ -103,7 +105,8 @@ def merge_adapter(
     # Nothing of the incoming model's own settings for generation stays.
     merged.generation_config = GenerationConfig()
     set_special_tokens(merged, tokenizer)
-    save_model_as(merged, tokenizer, output, stored_dtype(base))
+    dtype = stored_dtype(base, trust_remote_code=trust_remote_code)
+    save_model_as(merged, tokenizer, output, dtype, trust_remote_code=trust_remote_code)
     return difference
 
 

@@ -37,6 +37,7 @@ from steps.modeling.checkpoint_settings import MARKER_NAME
 from steps.modeling.parallel import Processes
 from steps.modeling.stopping import StopRequest
 
+NO_MARKER = f"no {MARKER_NAME}"
 PROGRESS_NAME = "progress.json"
 # A set may take longer than the one before it: as much longer is allowed for.
 CAUTION = 1.5
@@ -223,7 +224,11 @@ class CheckpointStore:
 
     def _is_complete(self, step: int) -> bool:
         folder = self._set(step)
-        if (fault := find_fault(folder)) is not None:
+        fault = find_fault(folder)
+        if fault == NO_MARKER:
+            # As a kill inside its writing leaves it, which is no fault of anything.
+            print(f"checkpoint {folder.name} was not written to its end: passed over", flush=True)
+        elif fault is not None:
             warn("checkpoint-passed-over", f"{folder.name}: {fault}")
         return fault is None
 
@@ -256,7 +261,7 @@ def find_fault(folder: Path) -> str | None:
         marker = json.loads((folder / MARKER_NAME).read_text())
         entries = {name: FileEntry.model_validate(entry) for name, entry in marker["files"].items()}
     except FileNotFoundError:
-        return f"no {MARKER_NAME}"
+        return NO_MARKER
     except (ValueError, KeyError, ValidationError):
         return f"{MARKER_NAME} cannot be read"
     for name, entry in entries.items():

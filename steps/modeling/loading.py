@@ -1,4 +1,7 @@
-"""Loading and saving models and tokenizers: safetensors only, no remote code, ties kept."""
+"""Loading and saving models and tokenizers: safetensors only, ties kept, a model's own code only where it is trusted.
+
+`trust_remote_code` is a step's setting of that name; without it a folder with code of its own is a StepError.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,12 @@ from steps.contract.model_folder import (
     MODEL_REMEDY,
     PLAIN_TOKENIZER_CLASSES,
     check_model_folder,
+    own_classes,
     read_model_settings,
     read_tokenizer_settings,
 )
+from steps.contract.remote_code import LOADED_CLASSES
+from steps.modeling.remote_code import naming_code_faults, own_class
 from steps.text.bbpe import load_fast_tokenizer
 
 # A step's log is read line by line, where a bar that redraws itself is noise.
@@ -46,7 +52,7 @@ def choose_device(setting: str) -> torch.device:
     return torch.device(setting)
 
 
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
     """The fast tokenizer of a folder. Raises StepError where there is none, or it has neither BOS nor EOS token."""
     if not (folder / "tokenizer.json").is_file():
         raise StepError(str(folder), "no tokenizer.json", remedy="Give a model folder with a fast tokenizer.")
@@ -56,17 +62,23 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     # tokens and normalise as Qwen does whatever tokenizer.json says. A plain class is what our tokenizers name.
     is_plain = read_tokenizer_settings(folder).get("tokenizer_class") in PLAIN_TOKENIZER_CLASSES[1:]
     loader: Any = PreTrainedTokenizerFast if is_plain else AutoTokenizer
-    tokenizer = loader.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    own = own_class(folder, "AutoTokenizer", trust_remote_code=trust_remote_code)
+    with naming_code_faults(folder):
+        tokenizer = (own or loader).from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        value = f"a tokenizer of class {type(tokenizer).__name__}"
+        raise StepError(str(folder), value, limit="a fast tokenizer", remedy="Give a model with a fast tokenizer.")
     if tokenizer.bos_token_id is None and tokenizer.eos_token_id is None:
         remedy = "Set bos_token or eos_token in tokenizer_config.json."
         raise StepError(str(folder), "the tokenizer has no BOS and no EOS token", remedy=remedy)
     return tokenizer
 
 
-def auto_tokenizer_agrees(folder: Path) -> bool:
+def auto_tokenizer_agrees(folder: Path, *, trust_remote_code: bool = False) -> bool:
     """True where AutoTokenizer, as others will load the folder, gives the tokenizer that `load_tokenizer` gives."""
     found = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    return found.backend_tokenizer.to_str() == load_tokenizer(folder).backend_tokenizer.to_str()
+    own = load_tokenizer(folder, trust_remote_code=trust_remote_code)
+    return found.backend_tokenizer.to_str() == own.backend_tokenizer.to_str()
 
 
 def encode_plain(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
@@ -80,45 +92,58 @@ def encode_plain(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> li
     return encoded["input_ids"]
 
 
-def load_config(folder: Path) -> PretrainedConfig:
+def load_config(folder: Path, *, trust_remote_code: bool = False) -> PretrainedConfig:
     """The model configuration of a folder. Raises StepError for one that transformers does not know or refuses."""
-    check_model_folder(folder)
+    check_model_folder(folder, trust_remote_code=trust_remote_code)
     kind = read_model_settings(folder)["model_type"]
-    if kind not in CONFIG_MAPPING:
+    own = own_class(folder, "AutoConfig", trust_remote_code=trust_remote_code)
+    if kind not in CONFIG_MAPPING and own is None:
         value = f"model_type {kind}, unknown to transformers {transformers.__version__}"
         raise StepError(str(folder / "config.json"), value, remedy="Update transformers or give another model.")
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        with naming_code_faults(folder):
+            config = (own or AutoConfig).from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (ValueError, TypeError, StrictDataclassError) as error:
         raise StepError(str(folder / "config.json"), f"refused ({error})", remedy="Mend config.json.") from error
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+    named = {kind: name for kind, name in own_classes(folder).items() if kind in LOADED_CLASSES["config.json"]}
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING and "AutoModelForCausalLM" not in named:
         raise StepError(str(folder), f"model_type {kind}", limit="a causal language model", remedy=MODEL_REMEDY)
+    if named:
+        # What a saved model names must lie beside it: transformers writes the files of these classes alone.
+        config.auto_map = named
     return config
 
 
-def stored_dtype(folder: Path) -> torch.dtype:
+def stored_dtype(folder: Path, *, trust_remote_code: bool = False) -> torch.dtype:
     """The dtype that a model folder's configuration names; float32 where it names none."""
-    dtype: Any = load_config(folder).dtype
+    dtype: Any = load_config(folder, trust_remote_code=trust_remote_code).dtype
     return dtype or torch.float32
 
 
 def load_model(
-    folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+    folder: Path,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | None = None,
+    trust_remote_code: bool = False,
 ) -> PreTrainedModel:
     """A causal language model in evaluation mode, its ties as its configuration says.
 
     Raises StepError, also where the weights are not those of the configuration: what is missing would be random.
     """
-    loading: Any = AutoModelForCausalLM.from_pretrained(
-        folder,
-        config=load_config(folder),
-        dtype=dtype,
-        local_files_only=True,
-        trust_remote_code=False,
-        use_safetensors=True,
-        ignore_mismatched_sizes=True,
-        output_loading_info=True,
-    )
+    config = load_config(folder, trust_remote_code=trust_remote_code)
+    own = own_class(folder, "AutoModelForCausalLM", trust_remote_code=trust_remote_code)
+    with naming_code_faults(folder):
+        loading: Any = (own or AutoModelForCausalLM).from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
     model: PreTrainedModel = loading[0]
     loaded = loading[1]
     wrong = sorted({*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])})
@@ -143,19 +168,27 @@ def check_tie(model: PreTrainedModel) -> None:
 
 
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Writes safetensors, configuration and tokenizer into a folder that AutoModelForCausalLM loads."""
+    """Writes safetensors, configuration, tokenizer and the model's own code into a folder that AutoModelForCausalLM
+    loads."""
     check_tie(model)
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
-def save_model_as(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, dtype: torch.dtype) -> None:
+def save_model_as(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    dtype: torch.dtype,
+    *,
+    trust_remote_code: bool = False,
+) -> None:
     """Casts the model, in place and on the CPU, and writes it. Raises StepError where a fresh load of the folder gives
     other values than the cast ones."""
     model.to(device="cpu", dtype=dtype)  # type: ignore[call-arg]
     save_model(model, tokenizer, folder)
-    reloaded = dict(load_model(folder, dtype=dtype).named_parameters())
+    reloaded = dict(load_model(folder, dtype=dtype, trust_remote_code=trust_remote_code).named_parameters())
     for name, parameter in model.named_parameters():
         if not torch.equal(parameter, reloaded[name]):
             remedy = "Look at the disk, then run the step again."

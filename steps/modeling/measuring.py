@@ -65,8 +65,9 @@ def measure_model(
 ) -> Measured:
     """Loads one model, measures what is wanted, and lets go of the model. A StepError names the model."""
     with naming(name):
-        tokenizer = load_tokenizer(folder)
-        model = load_model(folder, device=choose_device(config.device))
+        trust = config.trust_remote_code
+        tokenizer = load_tokenizer(folder, trust_remote_code=trust)
+        model = load_model(folder, device=choose_device(config.device), trust_remote_code=trust)
         if tokenizer.bos_token_id is None:
             warn("no-bos-token", f"{name}: {tokenizer.eos_token} stands before each document, as it has no BOS token")
         measured = _measure(name, model, tokenizer, texts, wanted, config, progress)

@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from containers.launch import memory_kill_places, memory_kills
+
 LAUNCH = Path(__file__).parents[2] / "containers" / "launch.py"
 STEP = """
 import json, os, signal, sys, time
 words = dict(word[2:].split("=", 1) for word in sys.argv[1:])
 seen = {"arguments": words, "code": os.environ["LANGADAPT_CODE_SHA256"], "rank": os.environ.get("RANK"),
         "world": os.environ.get("WORLD_SIZE"), "file": __file__,
-        "tensorboard": os.environ.get("LANGADAPT_TENSORBOARD")}
+        "tensorboard": os.environ.get("LANGADAPT_TENSORBOARD"), "modules": os.environ["HF_MODULES_CACHE"]}
 name = "seen.json" if "RANK" not in os.environ else "seen-" + os.environ["RANK"] + ".json"
 open(os.path.join(words["output"], name), "w").write(json.dumps(seen))
 def fail(line, code):
@@ -143,6 +145,7 @@ def test_a_training_job_reads_hyperparameters_and_runs_without_torchrun_for_one_
         "checkpoints": str(container.root / "checkpoints"), "rate": "0.1", "text": "it's",
     }  # fmt: skip
     assert seen["tensorboard"] == str(container.root / "output/tensorboard")
+    assert Path(seen["modules"]).is_relative_to(container.root)
 
 
 def test_two_hosts_meet_on_loopback_and_flags_like_torchruns_own_reach_the_step(tmp_path, free_port):
@@ -229,6 +232,27 @@ def test_a_step_that_the_kernel_kills_for_memory_is_told_so(container):
     assert started.returncode == 137
     assert line.startswith("error: killed (SIGKILL), for want of memory: peak 0.1")
     assert line.endswith("Lower batch_tokens, or use a machine with more memory.")
+
+
+@pytest.mark.parametrize(("rows", "place"), [
+    ("0::/job", "job/memory.events"),
+    # As a container without a name space for its groups tells it: the path is the machine's.
+    ("0::/outside/job", "memory.events"),
+    ("5:cpu:/\n4:blkio,memory:/job\n0::/", "memory/job/memory.oom_control"),
+])  # fmt: skip
+def test_kills_for_memory_are_counted_in_the_own_control_group(tmp_path, rows, place):
+    """Of other processes of the machine many may be killed beside a step that fails of itself."""
+    (tmp_path / "rows").write_text(rows + "\n")
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place).write_text("oom 9\noom_kill 3\n")
+    assert memory_kills(memory_kill_places(tmp_path / "rows", tmp_path)) == 3
+
+
+def test_kills_for_memory_are_the_machines_where_no_control_group_counts_them(tmp_path):
+    assert memory_kill_places(tmp_path / "rows", tmp_path) == [Path("/proc/vmstat")]
+    (tmp_path / "machine").write_text("oom_kill 5\n")
+    assert memory_kills([tmp_path / "none", tmp_path / "machine"]) == 5
+    assert memory_kills([tmp_path / "none"]) == 0
 
 
 def test_a_step_that_dies_without_a_word_is_our_bug(container):

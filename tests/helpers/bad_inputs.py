@@ -66,11 +66,11 @@ class Place:
         text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in [*fine, *lines])
         return self.run(conversations=self.file("talk.jsonl", text))
 
-    def model(self, change: Callable[[Path], object]) -> BadInput:
+    def model(self, change: Callable[[Path], object], *more: str) -> BadInput:
         """A run on a changed copy of the base model."""
         shutil.copytree(self.folder / "base", self.bad / "model")
         change(self.bad / "model")
-        return self.run(base_model=self.bad / "model")
+        return self.run(*more, base_model=self.bad / "model")
 
 
 def messages(*roles: str) -> dict[str, Any]:
@@ -145,6 +145,14 @@ def missing_shard(folder: Path) -> None:
 def with_own_code(folder: Path) -> None:
     change_json(folder / "config.json", auto_map={"AutoModelForCausalLM": "modeling_own.OwnForCausalLM"})
     (folder / "modeling_own.py").write_text("raise SystemExit('this must never run')\n")
+
+
+def with_code_of_a_hub(folder: Path) -> None:
+    change_json(folder / "config.json", auto_map={"AutoModelForCausalLM": "someone/own--modeling_own.OwnForCausalLM"})
+
+
+def with_tokenizer_code(folder: Path) -> None:
+    change_json(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": [None, "tokens_own.OwnTokenizer"]})
 
 
 def lfs_pointer(name: str) -> Callable[[Path], object]:
@@ -312,6 +320,9 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     "model-tokenizer-lfs-pointer": lambda place: place.model(lfs_pointer("tokenizer.json")),
     "model-shard-missing": lambda place: place.model(missing_shard),
     "model-with-code": lambda place: place.model(with_own_code),
+    "model-tokenizer-with-code": lambda place: place.model(with_tokenizer_code),
+    "model-with-code-elsewhere": lambda place: place.model(with_code_of_a_hub, "--set", "data.trust_remote_code=true"),
+    "model-code-missing": lambda place: place.model(with_tokenizer_code, "--set", "data.trust_remote_code=true"),
     "model-no-type": lambda place: place.model(settings_changed(model_type=None)),
     "model-not-causal": lambda place: place.model(
         settings_changed(model_type="bert", architectures=["BertForMaskedLM"])

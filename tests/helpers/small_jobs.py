@@ -123,7 +123,7 @@ class SmallRuns:
     def stderr(self) -> str:
         return (self.folder / "stderr.txt").read_text()
 
-    def wait_for(self, condition: Callable[[], object], seconds: float = 20) -> None:
+    def wait_for(self, condition: Callable[[], object], seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, self.stderr

@@ -109,6 +109,15 @@ YAML_FAULTS = {
 }
 
 
+def test_code_of_a_model_is_trusted_where_the_user_says_so_alone() -> None:
+    steps = ("adapt_vocabulary", "continued_pretraining", "fine_tune", "evaluate_model")
+    for preset in preset_names():
+        config = load_config(preset)
+        assert not any(getattr(config, section).trust_remote_code for section in ("data", *steps))
+        config = load_config(preset, overrides=["data.trust_remote_code=true"])
+        assert all(getattr(config, section).trust_remote_code for section in ("data", *steps))
+
+
 def test_personal_data_is_masked_in_corpus_and_conversations_alike() -> None:
     assert not load_config().fine_tune.mask_personal_data
     config = load_config(overrides=["data.mask_personal_data=true"])

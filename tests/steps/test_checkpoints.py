@@ -132,7 +132,6 @@ def spoil_presence(folder):
 @pytest.mark.parametrize(
     ("spoil", "fault"),
     [
-        (spoil_marker, "no complete.json"),
         (spoil_size, "bytes, not"),
         (spoil_content, "differs from its marker"),
         (spoil_presence, ".metadata is missing"),
@@ -147,6 +146,16 @@ def test_a_set_that_does_not_match_is_passed_over_with_a_warning(store, tiny_lla
     error = capsys.readouterr().err
     assert error.startswith("warning: checkpoint-passed-over: step-00000004: ")
     assert fault in error
+
+
+def test_a_set_that_a_kill_left_without_its_marker_is_passed_over_without_a_warning(store, tiny_llama, capsys):
+    for step in (2, 4):
+        store.save(step, training_state(tiny_llama, None), {"step": step})
+    spoil_marker(store.folder / "step-00000004")
+    assert find_fault(store.folder / "step-00000004") == "no complete.json"
+    assert store.latest() == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("checkpoint step-00000004 was not written to its end: passed over\n", "")
 
 
 def test_without_a_folder_nothing_is_kept(tiny_llama):

@@ -11,13 +11,16 @@ from small_jobs import SmallRuns, processing, states, training
 
 from pipeline.local.processes import end_all, job_processes, kill_all, process_identity
 
-# Counts on from its checkpoint until it is told to stop.
+# What must end at once may take this long on a busy machine; left alone, it would take minutes.
+AT_ONCE_SECONDS = 30
+# Counts on from its checkpoint until it is told to stop: for two minutes, or a little where it goes on.
 COUNTS = """
 stopped = []
 signal.signal(signal.SIGTERM, lambda number, frame: stopped.append(number))
 kept = checkpoints / "count.txt"
 count = began = int(kept.read_text()) if kept.exists() else 0
-while count < 20 + began:
+last = began + 20 if began else 1200
+while count < last:
     time.sleep(0.1)
     count += 1
     if stopped:
@@ -60,8 +63,8 @@ def test_the_first_signal_ends_steps_behind_a_checkpoint(runs, number, code, lin
     began = time.monotonic()
     process.send_signal(number)
 
-    assert process.wait(20) == code
-    assert time.monotonic() - began < 5
+    assert process.wait(60) == code
+    assert time.monotonic() - began < AT_ONCE_SECONDS
     assert line in runs.stderr.splitlines()
     record = runs.record()
     assert (record["state"], record["exit_code"], record["steps"]["Count"]["state"]) == ("Stopped", code, "Stopped")
@@ -87,8 +90,8 @@ def test_the_second_signal_kills_everything_at_once(runs, number, code):
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
 
-    assert process.wait(20) == code
-    assert time.monotonic() - began < 4
+    assert process.wait(60) == code
+    assert time.monotonic() - began < AT_ONCE_SECONDS
     assert "killing" in runs.stderr.splitlines()
     assert process_identity(worker) is None
     assert not runs.processes("Stubborn")
@@ -105,8 +108,8 @@ def test_the_second_signal_does_not_wait_for_a_function_that_hangs(runs):
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
 
-    assert process.wait(20) == 130
-    assert time.monotonic() - began < 6
+    assert process.wait(60) == 130
+    assert time.monotonic() - began < AT_ONCE_SECONDS
     assert runs.record()["steps"]["Call"]["state"] == "Stopped"
 
 
@@ -183,5 +186,5 @@ def test_what_does_not_heed_sigterm_is_killed_after_the_grace(tmp_path):
         time.sleep(0.02)
     began = time.monotonic()
     end_all(lambda: job_processes([process.pid], []), 0.4, hurry=lambda: False)
-    assert 0.4 < time.monotonic() - began < 3
+    assert 0.4 < time.monotonic() - began < AT_ONCE_SECONDS
     assert process.wait() == -signal.SIGKILL
