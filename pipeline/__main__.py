@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline import completion
-from pipeline.command_options import AsJson, ConfigFile, Overrides, Preset, Registry, expanded, print_json
+from pipeline.command_options import AsJson, ConfigFile, Overrides, Preset, Registry, expanded, for_a_reader, print_json
 from pipeline.error_lines import error_as_json
 from pipeline.model_commands import check_registry, models
 
@@ -88,12 +88,13 @@ def run(
         max_parallel=max_parallel,
         progress=Quiet() if quiet else progress_for(),
     )
-    if as_json:
-        print_json(result.as_json())
-    else:
-        if quiet and result.failure:
-            print(f"error: {result.failure}", file=sys.stderr)
-        print("\n".join([*([] if quiet else [""]), *summary_lines(result, registry_folder)]))
+    with for_a_reader():
+        if as_json:
+            print_json(result.as_json())
+        else:
+            if quiet and result.failure:
+                print(f"error: {result.failure}", file=sys.stderr)
+            print("\n".join([*([] if quiet else [""]), *summary_lines(result, registry_folder)]))
     return result.exit_code or 0
 
 
@@ -154,10 +155,12 @@ def doctor(
     from pipeline.doctor import examine, finding_lines
 
     findings = examine(expanded(run_dir), expanded(registry))
-    if as_json:
-        print_json({"findings": [finding.as_json() for finding in findings], "ok": not any(f.stops for f in findings)})
-    else:
-        print("\n".join(finding_lines(findings)))
+    with for_a_reader():
+        if as_json:
+            ok = not any(finding.stops for finding in findings)
+            print_json({"findings": [finding.as_json() for finding in findings], "ok": ok})
+        else:
+            print("\n".join(finding_lines(findings)))
     return 1 if any(finding.stops for finding in findings) else 0
 
 
@@ -189,12 +192,14 @@ def command_code(arguments: list[str], as_json: bool) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return print_error("interrupted", 130, as_json)
     except BrokenPipeError:
+        # Of commands that can only end well: the others print `for_a_reader`.
         return 0
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):
             # click's way of ending where nobody reads.
             return 0
-        code = stop.code if isinstance(stop.code, int) else 0
+        # As Python itself ends: without a code well, with a text not.
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         return print_error("stopped by SIGTERM", code, as_json) if code == 143 else code
     except Exception as error:
         # Imported here, as is all that the help does not need: it brings pydantic.
@@ -231,7 +236,8 @@ def print_error(
     """One line on standard error, or one JSON object on standard output; returns the code."""
     line = " ".join(line.split())
     if as_json:
-        print_json(error_as_json(line, code, **(parts or {})))
+        with for_a_reader():
+            print_json(error_as_json(line, code, **(parts or {})))
     elif not silent and code not in (130, 143):
         print(f"error: {line}", file=sys.stderr)
     return code

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,6 +46,17 @@ NamedVersion = Annotated[
 def expanded(path: Path | None) -> Path | None:
     """The path with ~ as the home folder: a shell leaves it as it is behind `=`."""
     return None if path is None else path.expanduser()
+
+
+@contextmanager
+def for_a_reader() -> Iterator[None]:
+    """Within it a command tells how it ended. A reader who has gone, as `head` goes, changes nothing of that."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would flush once more at its end, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_json(value: Any) -> None:

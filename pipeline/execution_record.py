@@ -117,7 +117,7 @@ class RunResult:
         registered = self.registered.model_dump(mode="json") if self.registered else None
         gates = {
             name: {"open": gate.open, "conditions": [condition.as_json() for condition in gate.conditions]}
-            for name, gate in self.gates.items()
+            for name, gate in list(self.gates.items())
         }
         return {
             "execution_id": self.execution_id, "pipeline": self.pipeline, "state": self.state,

@@ -142,7 +142,7 @@ def open_registry(folder: Path | None) -> LocalRegistry:
     from pipeline.local.run import DEFAULT_REGISTRY
     from pipeline.registry import LocalRegistry
 
-    opened = LocalRegistry(expanded(folder) or DEFAULT_REGISTRY)
+    opened = LocalRegistry(expanded(folder) or DEFAULT_REGISTRY, lambda line: print(line, file=sys.stderr, flush=True))
     check_registry(opened.folder)
     return opened
 

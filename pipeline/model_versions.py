@@ -67,11 +67,6 @@ class ModelVersion(VersionRecord):
             if path.rpartition("/")[2] == name:
                 yield (self.evidence_folder / path).read_bytes()
 
-    @property
-    def approval_seconds(self) -> float:
-        """When the status was last set, in seconds since the epoch."""
-        return self.approvals[-1].at
-
 
 @dataclass(frozen=True)
 class DamagedVersion:

@@ -23,7 +23,6 @@ from typing import Any
 
 from steps.contract import ConfigError, StepError, nearest_name
 
-PARAMETER_TYPES = ("String", "Integer", "Float", "Boolean")
 _PATH_PART = re.compile(r"\[(\d+)\]|\['([^']*)'\]|\[\"([^\"]*)\"\]|\.?([^.\[\]]+)")
 
 

@@ -16,10 +16,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -50,11 +51,19 @@ LOCK_SECONDS = 1_800.0
 POLL_SECONDS = 0.1
 
 
-class LocalRegistry:
-    """A registry folder; it need not exist until something is registered."""
+# The names that the Model Registry takes, so none leads out of the folder.
+GROUP_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 
-    def __init__(self, folder: Path) -> None:
+
+class LocalRegistry:
+    """A registry folder; it need not exist until something is registered.
+
+    say: gets a line where another process is waited for, or has died while it wrote.
+    """
+
+    def __init__(self, folder: Path, say: Callable[[str], None] | None = None) -> None:
         self.folder = folder
+        self._say = say or (lambda line: None)
 
     def groups(self) -> list[str]:
         """Names of the groups that have a folder, sorted."""
@@ -137,8 +146,12 @@ class LocalRegistry:
 
         metadata: kept with a new version; its `settings_sha256`, empty where there is none, tells two registrations of
         one model content apart.  evidence: content by path below the version's folder `evidence`.
-        Raises StepError for a missing or empty model folder, ConfigError for an unknown status.
+        Raises StepError for a missing or empty model folder, ConfigError for an unknown status or a group whose name
+        the Model Registry would not take.
         """
+        if not GROUP_NAME.fullmatch(group):
+            limit = "63 letters, digits and hyphens, a letter or digit first and last"
+            raise ConfigError("ModelPackageGroupName", repr(group), limit=limit, remedy="Change the name.")
         known = ("PendingManualApproval", "Approved", "Rejected")
         if status not in known:
             raise ConfigError("ModelApprovalStatus", status, remedy=nearest_name(status, known))
@@ -175,6 +188,7 @@ class LocalRegistry:
         folder = self.folder / group
         lock = FileLock(folder / LOCK_NAME)
         deadline = time.monotonic() + LOCK_SECONDS
+        is_told = False
         while True:
             try:
                 lock.acquire()
@@ -183,7 +197,12 @@ class LocalRegistry:
                 if time.monotonic() > deadline:
                     remedy = "Wait for it to end, or end it."
                     raise StepError(str(folder), f"in use by process {held.holder}", remedy=remedy) from held
+                if not is_told:
+                    self._say(f"Waiting for process {held.holder}, which writes to the registry {folder}.")
+                    is_told = True
                 time.sleep(POLL_SECONDS)
+        if lock.died_with_it:
+            self._say(f"Process {lock.died_with_it} ended while it wrote to the registry {folder}: taking over.")
         try:
             for leftover in folder.glob(".new-*"):
                 shutil.rmtree(leftover)

@@ -170,7 +170,7 @@ def normalised_texts(text_input: Input) -> Iterator[str]:
     config = text_input.config
     first_fault: Record | None = None
     for record in read_records(text_input.path, config.text_field):
-        text_input.lines += 1
+        text_input.lines += record.lines
         if record.text is None:
             first_fault = first_fault or record
             text_input.note_fault(record)

@@ -7,6 +7,7 @@ A step's key is a table of its members, such as
     argument --seed           0
     environment SM_LOG        20
     input corpus              sha256 of every file that the URI stands for
+    input corpus, as given    where it lies for the job, and whether it is sharded or a manifest
     output output             /opt/ml/processing/output
 
 so two runs agree where, and only where, the same work is done on the same content. Execution ids and URIs are not in
@@ -26,7 +27,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pydantic
@@ -56,7 +57,7 @@ class SealedFile(FileEntry):
 
 
 class Seal(pydantic.BaseModel):
-    """seal.json: the key's members, and for each output every file in it."""
+    """seal.json: the key's members, for each output every file in it, and `<name>: <message>` of each warning."""
 
     step: str
     key: str
@@ -64,6 +65,7 @@ class Seal(pydantic.BaseModel):
     outputs: dict[str, dict[str, SealedFile]]
     seconds: float
     sealed_at: float
+    warnings: list[str] = []
 
 
 def content_digest(path: Path) -> str:
@@ -121,10 +123,12 @@ class OutputFolder:
     def output(self, name: str) -> Path:
         return self.root / name
 
-    def replace(self, outputs: Mapping[str, list[Path]], members: Mapping[str, str], seconds: float) -> Seal:
+    def replace(
+        self, outputs: Mapping[str, list[Path]], members: Mapping[str, str], seconds: float, warnings: Sequence[str]
+    ) -> Seal:
         """Moves finished outputs here and seals them; what was here before goes once they are complete.
 
-        outputs: for each name the folders whose files make it up, one an instance.
+        outputs: for each name the folders whose files make it up, one an instance.  warnings: what the step warned of.
         Raises StepError where two instances wrote different files of one name.
         """
         aside = self.root.with_name(f"{self.root.name}.new")
@@ -136,7 +140,7 @@ class OutputFolder:
                 _move_files(folder, aside / name, f"{self.step}, output {name}")
         files = {name: seal_entries(aside / name) for name in outputs}
         seal = Seal(step=self.step, key=self.key, members=dict(members), outputs=files, seconds=round(seconds, 3),
-                    sealed_at=time.time())  # fmt: skip
+                    sealed_at=time.time(), warnings=list(warnings))  # fmt: skip
         aside.mkdir(parents=True, exist_ok=True)
         write_json(aside / SEAL_NAME, seal.model_dump(mode="json"))
         if self.root.exists():

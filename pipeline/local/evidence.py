@@ -23,7 +23,9 @@ def gather_evidence(execution: Execution) -> dict[str, bytes]:
     kept["execution.json"] = _json(execution.result.as_json())
     kept["definition.json"] = _json(execution.definition)
     for step, record in execution.result.steps.items():
-        property_files = [path for (name, _), path in execution.scope.property_files.items() if name == step]
+        # A copy: steps that still run add theirs.
+        known = list(execution.scope.property_files.items())
+        property_files = [path for (name, _), path in known if name == step]
         for output, folder in record.outputs.items():
             paths = {folder / name for name in files_without_content(folder)}
             paths |= {path for path in property_files if path.is_relative_to(folder)}

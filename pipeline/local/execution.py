@@ -116,11 +116,14 @@ class Execution:
         return self._digests[path]
 
     def check_inputs(self, step: str, paths: Iterable[Path]) -> None:
-        """Raises StepError where a file of an input is not as it was when its digest was taken for the cache key."""
+        """Raises StepError where a file of an input is not as it was when its digest was taken for the cache key.
+
+        A file that was added meanwhile, as file browsers do, is none that the job was given.
+        """
         for path in paths:
-            before, now = self._fingerprints.get(path), fingerprint(path)
-            if before is not None and before != now:
-                changed = min(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+            before, now = self._fingerprints.get(path, {}), fingerprint(path)
+            changed = min((name for name in before if before[name] != now.get(name)), default=None)
+            if changed is not None:
                 remedy = "Leave the inputs as they are while a run goes on, then give the same command again."
                 raise StepError(step, f"{path / changed if changed else path} changed while it was read", remedy=remedy)
 

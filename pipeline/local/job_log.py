@@ -91,12 +91,6 @@ def latest_metric(path: Path) -> str:
     return lines[-1].removeprefix(METRICS_LINE_PREFIX) if lines else ""
 
 
-def latest_progress(path: Path) -> Done | None:
-    """The last `progress: ` line near the end of a log."""
-    found = [match for line in newest_attempt(log_tail(path)) if (match := _PROGRESS.fullmatch(line))]
-    return Done(int(found[-1][1]), int(found[-1][2]), found[-1][3]) if found else None
-
-
 def logged_warnings(path: Path) -> list[str]:
     """Each `<name>: <message>` that the newest attempt warned about, in order and once. Reads the whole log."""
     if not path.is_file():

@@ -20,6 +20,13 @@ class JobInput:
     is_manifest: bool = False
     channel: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def manner(self) -> str:
+        """How a job gets the input, whatever is in it: where it lies, what each instance has of it, what it is told."""
+        words = [self.local_path, "sharded" if self.sharded else "", "manifest" if self.is_manifest else ""]
+        words += [f"{name}={value}" for name, value in sorted(self.channel.items())]
+        return " ".join(word for word in words if word)
+
 
 @dataclass(frozen=True)
 class JobOutput:

@@ -21,6 +21,7 @@ from pipeline.execution_record import StepRecord
 from pipeline.local.cache import (
     KEY_CHARACTERS_IN_PATHS,
     OutputFolder,
+    Seal,
     duration_seconds,
     key_of,
     output_digest,
@@ -68,23 +69,32 @@ def run_job(node: Node, record: StepRecord, execution: Execution) -> None:
         job = Job(spec, folder, image, execution.uris, execution.environment)
         run_attempts(node, record, job, execution)
         execution.check_inputs(node.name, [execution.uris.find(entry.uri) for entry in spec.inputs])
-        seal = output.replace(job.output_folders(), members, record.elapsed())
+        seal = output.replace(job.output_folders(), members, record.elapsed(), logged_warnings(record.log))
         forget_checkpoints_aside(spec, folder, execution)
-        record.end(states.SUCCEEDED)
+        state = states.SUCCEEDED
     else:
-        record.end(states.CACHED)
-    record.metric, record.warnings = latest_metric(record.log), logged_warnings(record.log)
-    for entry in spec.outputs:
-        if entry.name not in seal.outputs:
-            continue
-        record.outputs[entry.name] = output.output(entry.name)
+        state = states.CACHED
+    record.metric, record.warnings = latest_metric(record.log), seal.warnings
+    publish_outputs(node, spec, record, output, seal, execution)
+    execution.finish(node.name, job_properties(spec, record.log), job_properties(stable_spec, record.log))
+    # Last of all: steps that need this one begin as soon as it is done.
+    record.end(state)
+
+
+def publish_outputs(
+    node: Node, spec: JobSpec, record: StepRecord, output: OutputFolder, seal: Seal, execution: Execution
+) -> None:
+    """From now on URIs and property files stand for the sealed outputs."""
+    sealed = [entry for entry in spec.outputs if entry.name in seal.outputs]
+    for entry in sealed:
         execution.uris.add(entry.uri, output.output(entry.name) / entry.archive)
         execution.note_digest(output.output(entry.name), output_digest(seal.outputs[entry.name]))
     for file in node.definition.get("PropertyFiles", []):
         path = output.output(file["OutputName"]) / file["FilePath"]
         for scope in (execution.scope, execution.stable):
             scope.property_files[node.name, file["PropertyFileName"]] = path
-    execution.finish(node.name, job_properties(spec, record.log), job_properties(stable_spec, record.log))
+    # As a whole: another thread may be writing down what is known of the run.
+    record.outputs = {entry.name: output.output(entry.name) for entry in sealed}
 
 
 def key_members(spec: JobSpec, stable: JobSpec, image: LocalImage, execution: Execution) -> dict[str, str]:
@@ -106,9 +116,10 @@ def key_members(spec: JobSpec, stable: JobSpec, image: LocalImage, execution: Ex
         members[f"environment {name}"] = lasting_text(value, stable.environment[name], execution)
     for name, value in execution.environment.items():
         members.setdefault(f"environment {name}", value)
-    for entry in spec.inputs:
+    for entry, stable_entry in zip(spec.inputs, stable.inputs, strict=True):
         subject = f"{spec.step}, input {entry.name}"
         members[f"input {entry.name}"] = input_digest(entry, execution.uris, execution.digest, subject)
+        members[f"input {entry.name}, as given"] = stable_entry.manner
     for output in spec.outputs:
         # An optional one stands beside another, which tells what becomes of both.
         if not output.is_optional:

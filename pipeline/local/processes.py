@@ -53,7 +53,8 @@ def running_processes() -> dict[int, RunningProcess]:
 def _read_stat(process_id: int) -> RunningProcess | None:
     try:
         stat = Path(f"/proc/{process_id}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        # It has ended, or is another user's on a machine that hides those.
         return None
     # The name in parentheses may hold spaces; behind it state, parent, group, and as the twentieth the start time.
     fields = stat.rpartition(")")[2].split()

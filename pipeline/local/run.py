@@ -89,7 +89,7 @@ def run_locally(
     return run_definition(
         definition,
         run_folder=run_folder,
-        registry=LocalRegistry(registry_folder),
+        registry=LocalRegistry(registry_folder, progress.line),
         default_image=local_image(),
         parameters=inputs | given,
         functions={config.aws.resolve_inputs_function_arn: local_handler},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +15,8 @@ from steps.contract.locks import FileLock, LockHeldError
 LOCK_NAME = ".lock"
 # Files that `write_atomically` and code archives write aside; the first number is the id of the process.
 _WRITTEN_ASIDE = re.compile(r"\..+?\.(\d+)(?:\.\d+)?\.tmp")
+# Checkpoints that a run which began anew has set aside: nothing reads them any more.
+_SET_ASIDE = re.compile(r".+\.before-[0-9a-f]{12}")
 # Where they may lie: the run folder's own files. What jobs and steps write is cleared by them.
 _WRITTEN_IN = (".", "executions", "definitions", "code", "jobs/*/*")
 
@@ -45,9 +48,17 @@ class RunLock:
 
 
 def clear_leftovers(run_folder: Path) -> None:
-    """Removes the executor's half-written files of processes that are surely dead: no process has their id."""
+    """Removes what dead runs left half-written, while the lock is held: no other run is at work here.
+
+    Files of processes that are surely dead, as no process has their id; outputs that were being sealed; checkpoints
+    that were set aside. The last two would stay for ever once their step's key is another.
+    """
     for folder in _WRITTEN_IN:
         for path in run_folder.glob(f"{folder}/.*.tmp"):
             written_by = _WRITTEN_ASIDE.fullmatch(path.name)
             if written_by and path.is_file() and process_identity(int(written_by[1])) is None:
                 path.unlink(missing_ok=True)
+    for path in run_folder.glob("outputs/*/*.new"):
+        shutil.rmtree(path)
+    for path in [path for path in run_folder.glob("s3/**/*.before-*") if _SET_ASIDE.fullmatch(path.name)]:
+        shutil.rmtree(path)

@@ -19,6 +19,8 @@ from steps.contract.errors import PLACE_ERRORS, StepError, UserError
 RESOURCE_ERRORS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 )
+# What a file in a folder's place answers, or the other way round: of a place that the user named his fault, else ours.
+KIND_ERRORS = frozenset({errno.EEXIST, errno.EISDIR, errno.ENOTDIR})
 # Settings of the steps that memory grows with; a step that runs out of it names those that it has.
 MEMORY_SETTINGS = (
     "device_batch_blocks", "batch_conversations", "batch_tokens", "max_training_bytes", "max_documents", "max_tokens",
@@ -36,7 +38,8 @@ _NO_MEMORY = re.compile(r"out of memory|can't allocate memory|cannot allocate me
 def mendable_error(error: BaseException, place: Path | None = None, settings: Iterable[str] = ()) -> UserError | None:
     """The one line of an error that is the machine's or a place's fault, None for any other, which is a bug.
 
-    place: what was written to, named where the error itself names no path. settings: names of the settings in use, of
+    place: what was written to, named where the error itself names no path; an error of KIND_ERRORS counts then only of
+    this place and the folders above it, as what lies in it is our own work. settings: names of the settings in use, of
     which those that memory grows with are named where there is none left.
     """
     for found, is_certain in _causes(error):
@@ -49,9 +52,18 @@ def mendable_error(error: BaseException, place: Path | None = None, settings: It
         number = system_error(found)
         if number == errno.ENOMEM:
             return _no_memory(found, settings)
-        if number in RESOURCE_ERRORS or (is_certain and number in PLACE_ERRORS):
+        if number in RESOURCE_ERRORS or (is_certain and number in PLACE_ERRORS and _is_users(found, number, place)):
             return place_error(found, number, place)
     return None
+
+
+def _is_users(error: BaseException, number: int | None, place: Path | None) -> bool:
+    """False for an error of KIND_ERRORS that is not of the place or above it."""
+    if place is None or number not in KIND_ERRORS:
+        return True
+    names = [getattr(error, name, None) for name in ("filename2", "filename")]
+    paths = [Path(os.fsdecode(name)).absolute() for name in names if isinstance(name, str | bytes)]
+    return any(path in (place.absolute(), *place.absolute().parents) for path in paths)
 
 
 def system_error(error: BaseException) -> int | None:

@@ -133,7 +133,7 @@ class InputChecks:
 
     def _size_findings(self, dropped: Counter[str], kept: int) -> Iterator[Finding]:
         share = self._longest / max(self._characters, 1)
-        is_most = share > MOST and self._documents + dropped.total() + kept > 2
+        is_most = share > MOST and self._documents > 2
         text = f"is {share:.0%} of the text. In .txt blank lines separate documents: is one missing?"
         yield Finding("one-document-dominates", int(is_most), self._documents, text, is_most)
         duplicates = dropped["exact duplicate"] + dropped["near duplicate"]

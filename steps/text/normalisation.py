@@ -19,7 +19,10 @@ _CYRILLIC = r"\u0400-\u04ff"
 _WORD_WITH_CYRILLIC = re.compile(rf"[^\W\d_]*[{_CYRILLIC}][^\W\d_]*")
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f\u0259\u018f]")
 _UNMAPPED_CYRILLIC = re.compile(rf"[{_CYRILLIC}]")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\u200b\u2060]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\u2060]")
+# A zero-width space marks the edge of a word in Thai, Lao, Tibetan, Myanmar and Khmer; elsewhere it is a remnant.
+_WITHOUT_SPACES = r"\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\ua9e0-\ua9ff\uaa60-\uaa7f"
+_ZERO_WIDTH_SPACE = re.compile(rf"(?<![{_WITHOUT_SPACES}])\u200b+(?![{_WITHOUT_SPACES}\u200b])")
 _SPACE_AT_LINE_END = re.compile(r"[ \t]+\n")
 _MANY_BLANK_LINES = re.compile(r"\n{3,}")
 
@@ -27,6 +30,8 @@ _MANY_BLANK_LINES = re.compile(r"\n{3,}")
 def normalise(text: str) -> str:
     """NFC; one kind of line end; no control characters, trailing spaces or runs of blank lines."""
     text = _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    if "\u200b" in text:
+        text = _ZERO_WIDTH_SPACE.sub("", text)
     # Only now: what was deleted may have stood between a letter and its mark.
     text = unicodedata.normalize("NFC", text)
     text = _SPACE_AT_LINE_END.sub("\n", text)
@@ -58,13 +63,24 @@ def repair_homoglyphs(text: str) -> tuple[str, int]:
 
 def cut(text: str, max_bytes: int) -> list[str]:
     """The text in pieces of at most `max_bytes` of UTF-8, cut at a blank line, else a line end, else a space."""
+    encoded = text.encode()
+    if len(encoded) <= max_bytes:
+        return [text] if text else []
     pieces: list[str] = []
-    rest = text
-    while len(rest.encode()) > max_bytes:
-        head = rest.encode()[:max_bytes].decode("utf-8", errors="ignore")
+    start = 0
+    while start < len(encoded):
+        window = encoded[start : start + max_bytes].decode("utf-8", errors="ignore")
+        head = window.lstrip()
+        if start + max_bytes >= len(encoded):
+            pieces.append(head.strip())
+            break
+        if len(head) < len(window):
+            # The spaces between two pieces belong to neither and take no room in the next.
+            start += len(window[: len(window) - len(head)].encode())
+            continue
         places = (head.rfind(separator) for separator in ("\n\n", "\n", " "))
         # A separator in the first half would leave a needlessly small piece.
         end = next((place for place in places if place > len(head) // 2), len(head))
-        pieces.append(rest[:end].strip())
-        rest = rest[end:].strip()
-    return [piece for piece in [*pieces, rest] if piece]
+        pieces.append(head[:end].strip())
+        start += len(head[:end].encode())
+    return [piece for piece in pieces if piece]

@@ -28,6 +28,8 @@ OTHER_STARTS = {
 }
 # A line is held in memory whole, and as JSON several times; no document of text is this long.
 MAX_LINE_BYTES = 64 * 2**20
+# Four bytes of zstd can stand for 128 KiB: what is decompressed at once is 32 MiB at most.
+ZSTD_READ_BYTES = 1 << 10
 
 
 def file_kind(path: Path) -> tuple[str, str]:
@@ -44,7 +46,7 @@ def open_bytes(file: Path) -> io.BufferedIOBase:
     if compression == ".gz":
         return gzip.open(file, "rb")
     if compression == ".zst":
-        return io.BufferedReader(_WholeZstd(file))
+        return io.BufferedReader(_WholeZstd(file), 1 << 17)
     return file.open("rb")
 
 
@@ -83,7 +85,7 @@ class _WholeZstd(io.RawIOBase):
     def __init__(self, file: Path) -> None:
         self._file = file.open("rb")
         self._decompressor = zstandard.ZstdDecompressor().decompressobj()
-        self._decompressed = b""
+        self._decompressed = memoryview(b"")
         self._at_frame_start = True
 
     def readable(self) -> bool:
@@ -101,13 +103,13 @@ class _WholeZstd(io.RawIOBase):
                 self._at_frame_start = not remaining
             else:
                 remaining = b""
-            chunk = remaining or self._file.read(1 << 16)
+            chunk = remaining or self._file.read(ZSTD_READ_BYTES)
             if not chunk:
                 if not self._at_frame_start:
                     raise EOFError("the last zstd frame is cut short")
                 return 0
             self._at_frame_start = False
-            self._decompressed = self._decompressor.decompress(chunk)
+            self._decompressed = memoryview(self._decompressor.decompress(chunk))
         count = min(len(buffer), len(self._decompressed))
         buffer[:count] = self._decompressed[:count]
         self._decompressed = self._decompressed[count:]

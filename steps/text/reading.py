@@ -29,7 +29,8 @@ READ_ERRORS = (OSError, EOFError, zlib.error, zstandard.ZstdError, pyarrow.Arrow
 class Record:
     """One document as read, or why it is none: exactly one of `text` and `fault` is set.
 
-    source: the file, as it is named below the input. number: its first line or row there, from 1.
+    source: the file, as it is named below the input. number: its first line or row there, from 1. lines: how many it
+    takes, of which a share may be faulty.
     text_like_field: where the text field is missing, the field beside it that looks like the text.
     """
 
@@ -38,6 +39,7 @@ class Record:
     text: str | None = None
     fault: str | None = None
     text_like_field: str | None = None
+    lines: int = 1
 
 
 def text_files(path: Path, kinds: tuple[str, ...] = KINDS) -> list[Path]:
@@ -140,10 +142,10 @@ def _txt_records(file: Path, name: str) -> Iterator[Record]:
                 remedy = "In .txt blank lines separate documents: put them between documents, or write .jsonl."
                 raise StepError(f"{file} line {start}", value, remedy=remedy)
         elif paragraph:
-            yield Record(name, start, "".join(paragraph))
+            yield Record(name, start, "".join(paragraph), lines=len(paragraph))
             paragraph = []
     if paragraph:
-        yield Record(name, start, "".join(paragraph))
+        yield Record(name, start, "".join(paragraph), lines=len(paragraph))
 
 
 @contextmanager

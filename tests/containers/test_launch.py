@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from containers.launch import memory_kill_places, memory_kills
+from containers.launch import MEMORY_SETTINGS, memory_kill_places, memory_kills
+from steps.contract import faults
 
 LAUNCH = Path(__file__).parents[2] / "containers" / "launch.py"
 STEP = """
@@ -246,6 +247,11 @@ def test_kills_for_memory_are_counted_in_the_own_control_group(tmp_path, rows, p
     (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / place).write_text("oom 9\noom_kill 3\n")
     assert memory_kills(memory_kill_places(tmp_path / "rows", tmp_path)) == 3
+
+
+def test_the_settings_to_lower_are_those_that_the_steps_name():
+    """launch.py is on its own in a container and cannot import them."""
+    assert MEMORY_SETTINGS == faults.MEMORY_SETTINGS
 
 
 def test_kills_for_memory_are_the_machines_where_no_control_group_counts_them(tmp_path):

@@ -159,6 +159,33 @@ def test_a_reader_that_leaves_early_ends_the_command_quietly(
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("words", [["models", "show", "7", "--json"], ["run", "--preset", "laptpo", "--json"]])
+def test_a_command_that_fails_fails_without_a_reader_too(tmp_path: Path, words: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [*COMMAND, *words], cwd=tmp_path, env=environment(PYTHONUNBUFFERED="1"), stdout=writing,
+        stderr=subprocess.PIPE, timeout=60,
+    )  # fmt: skip
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_a_run_that_fails_fails_without_a_reader_too(tmp_path: Path) -> None:
+    """The run itself stands aside: what counts is what becomes of its exit code when it is told."""
+    code = "import sys\nfrom pipeline.command_options import for_a_reader\n"
+    code += "with for_a_reader():\n    print('summary')\nprint('more')\nsys.exit(2)"
+    reading, writing = os.pipe()
+    os.close(reading)
+    for unbuffered in ("", "1"):
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, env=environment(PYTHONUNBUFFERED=unbuffered), stdout=writing,
+            stderr=subprocess.PIPE, timeout=60,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (2, b"")
+    os.close(writing)
+
+
 # --- registries -------------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import signal
 import subprocess
@@ -17,7 +18,8 @@ from small_disk import mounted
 
 from pipeline.__main__ import command_code
 from pipeline.registry import LocalRegistry
-from steps.contract import StepError, mendable_error
+from steps.contract import ConfigError, StepError, mendable_error
+from steps.contract.locks import FileLock
 
 ROOT = Path(__file__).parents[2]
 KILLS = 8
@@ -282,3 +284,30 @@ def test_the_history_is_ordered_by_number_whatever_the_clock_said(registry, tmp_
     assert registry.reject(2, "older").status == "Rejected"
     for command in (("list",), ("show", "2")):
         assert langadapt(capsys, "models", *command, "--registry", str(registry.folder)) == (0, "")
+
+
+@pytest.mark.parametrize("group", ["..", ".", "", "a/b", "-texts", "ə", "x" * 64])
+def test_no_group_leads_out_of_the_registry(registry, tmp_path, group):
+    model = make_model(tmp_path / "model", files=1)
+    with pytest.raises(ConfigError, match="ModelPackageGroupName: "):
+        registry.register(group=group, model=model, metadata={}, metrics={}, request={})
+    assert not registry.folder.exists()
+
+
+def test_who_is_waited_for_and_whose_lock_is_taken_over_is_said(registry, tmp_path):
+    said: list[str] = []
+    told = LocalRegistry(registry.folder, said.append)
+    model = make_model(tmp_path / "model", files=1)
+    lock = registry.folder / "texts" / ".lock"
+    lock.parent.mkdir(parents=True)
+    # As a process leaves it that is killed while it writes.
+    lock.write_text("4194304")
+    assert register(told, model).version == 1
+    assert said == [f"Process 4194304 ended while it wrote to the registry {lock.parent}: taking over."]
+
+    said.clear()
+    holder = FileLock(lock)
+    holder.acquire()
+    threading.Timer(1.0, holder.release).start()
+    told.approve(1, "good")
+    assert said == [f"Waiting for process {os.getpid()}, which writes to the registry {lock.parent}."]

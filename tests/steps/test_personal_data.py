@@ -25,6 +25,11 @@ from steps.text.personal_data import is_card_number, is_iban, mask_personal_data
         ("FİN: 5ABC1D2, FIN kod 1AB2C3D", "FİN: [ID], FIN kod [ID]"),
         ("şəxsiyyət vəsiqəsinin nömrəsi AA1234567", "şəxsiyyət vəsiqəsinin nömrəsi [ID]"),
         ("pasportu AZE12345678; passport C01234567", "pasportu [ID]; passport [ID]"),
+        ("passport C123456", "passport [ID]"),
+        ("050 1234567, (050)1234567 və ya 050 123 4567", "[PHONE], [PHONE] və ya [PHONE]"),
+        ("00 994 50 123 45 67; 8 (495) 123-45-67", "[PHONE]; [PHONE]"),
+        ("Tel.: 498-12-34, 498-12-35 və 498-12-36.", "Tel.: [PHONE], [PHONE] və [PHONE]."),
+        ("iban az21nabz00000000137010001944, fin kod: 5abc1d2", "iban [IBAN], fin kod: [ID]"),
     ],
 )
 def test_masked(text: str, masked: str) -> None:
@@ -43,6 +48,11 @@ def test_masked(text: str, masked: str) -> None:
         "4111 1111 1111 1112, 0000 0000 0000 0000, 1234567890123456",
         "AZ22NABZ00000000137010001944 GB00WEST12345698765432",
         "ISBN 978-5-17-080115-2, +1000, 2020-2021, 2019/2020, 10:30-12:45, a@b, @istifadəçi",
+        # The end of a word before a long number is no letter of a document's number; nor is a currency.
+        "Pasport üçün rüsum cəmi 1200000 manat; passport holders up to 1234567 people; pasport: AZN 1200000",
+        "mobil 10 000 000 abunəçi, telefon 1 200 000 manat, Telefon: 2020-2021, telefon 12.05.2009",
+        "mobil 5 000 000-6 000 000, +250 000 000 manat, +40.409264, +49.867092, saat 10:00 994 nəfər 12 45 67",
+        "fin 1917nci ildə, 498-12-35, ab12cdef0123456789ab",
         "fin dili, FİN SÖZÜ, Boeing AA737, AB1234567 modeli, COVID19, 5000000-6000000 nəfər",
     ],
 )

@@ -87,3 +87,19 @@ def test_unknown_kind_and_empty_folder(tmp_path: Path) -> None:
         list(read_records(tmp_path / "a.docx", "text"))
     with pytest.raises(StepError, match="no text files in it"):
         list(read_records(tmp_path, "text"))
+
+
+def test_the_share_of_bad_lines_in_txt_is_one_of_lines(tmp_path: Path) -> None:
+    """Paragraphs of forty lines: half a percent of the lines is no fifth of the documents."""
+    lines = [b"Bak\xc4\xb1 paytaxtd\xc4\xb1r.\n" * 40 + b"\n"] * 250 + [b"\xff\xfe\xff\n"] * 5
+    file = tmp_path / "text.txt"
+    file.write_bytes(b"".join(lines))
+    records = list(read_records(file, "text"))
+    assert sum(record.lines for record in records) >= 250 * 40
+    assert sum(record.fault is not None for record in records) == 5
+
+
+def test_a_zstd_file_that_grows_a_ten_thousandfold_is_read_in_seconds(tmp_path: Path) -> None:
+    file = tmp_path / "text.jsonl.zst"
+    file.write_bytes(zstandard.compress(b'{"text": "a"}\n' * 500_000))
+    assert sum(1 for _ in read_records(file, "text")) == 500_000

@@ -139,6 +139,15 @@ def test_what_is_no_fault_of_the_machine_is_none() -> None:
     assert mendable_error(caught.value) is None
 
 
+@pytest.mark.parametrize("kind", [FileExistsError, IsADirectoryError, NotADirectoryError])
+def test_a_file_in_a_folders_place_is_the_users_fault_of_a_named_place_alone(tmp_path: Path, kind: type[OSError]):
+    number = {FileExistsError: 17, IsADirectoryError: 21, NotADirectoryError: 20}[kind]
+    place = tmp_path / "named" / "out"
+    for path, is_users in ((place, True), (tmp_path, True), (place / "ours", False), (tmp_path / "other", False)):
+        fault = mendable_error(kind(number, os.strerror(number), str(path)), place)
+        assert (fault is not None) is is_users, path
+
+
 def test_a_step_on_a_full_disk_ends_in_one_line_and_goes_on_after(disk: SmallDisk, step: Path) -> None:
     output = disk.folder / "out"
     ended = run_step(step, f"--output={output}", "--size=300000")

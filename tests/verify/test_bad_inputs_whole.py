@@ -43,6 +43,11 @@ def kept(workplace: Workplace) -> dict[str, str]:
     return {str(path): file_sha256(path) for path in files}
 
 
+def kept_names(workplace: Workplace) -> set[Path]:
+    """Everything below the sealed outputs and the registry."""
+    return {path for name in ("seconds/outputs", "registry") for path in (workplace.folder / "runs" / name).rglob("*")}
+
+
 def fault_of(row: str, done: subprocess.CompletedProcess[str], pattern: re.Pattern[str]) -> str:
     """What is wrong with how a bad input ended; empty where all is as the table has it."""
     is_one_line = done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
@@ -54,6 +59,7 @@ def fault_of(row: str, done: subprocess.CompletedProcess[str], pattern: re.Patte
 def test_every_row_in_a_process_of_its_own(place: Workplace, tmp_path: Path) -> None:
     patterns, before, prepared = table_of_the_document(), kept(place), place.output("PrepareCorpus")
     faults, skipped = [], []
+    made: list[str] = []
     for row, build in ROWS.items():
         bad = tmp_path / row
         bad.mkdir()
@@ -62,17 +68,22 @@ def test_every_row_in_a_process_of_its_own(place: Workplace, tmp_path: Path) -> 
             skipped.append(row)
             continue
         # Without the progress of the steps before the one that fails.
+        names = kept_names(place)
         done = place.langadapt(*case.arguments, *(["--quiet"] if case.step else []))
         if (bad / "read_only").exists():
             subprocess.run(["umount", bad / "read_only"], check=True)
         if fault := fault_of(row, done, patterns[row]):
             faults.append(fault)
             print(fault, flush=True)
-    # A step that fails makes nothing, but the steps before it may have: only what was there must be as it was.
+        # What is refused before the first step makes nothing at all.
+        if not case.step:
+            made += [f"{row}: {path}" for path in sorted(kept_names(place) - names)]
+    # A step that fails makes nothing, but the steps before it may have: there what was there must be as it was.
     after = kept(place)
     changed = [path for path, sha in before.items() if after.get(path) != sha]
     ran = len(ROWS) - len(skipped)
     prove("bad inputs told in one line, exit code 1", f"{ran - len(faults)} of {ran}", "all, 40 or more",
           not faults and ran >= 40)  # fmt: skip
     prove("files changed by them among inputs, sealed outputs and registry", len(changed), "0", not changed)
+    prove("files made by those that are refused before the first step", "; ".join(made) or 0, "0", not made)
     prove("rows that this machine could not make", ", ".join(skipped) or "none", "named", True)

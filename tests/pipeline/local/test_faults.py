@@ -161,6 +161,14 @@ def test_an_input_that_changes_while_it_is_read_is_not_sealed(runs, tmp_path, ch
     assert runs.run(reads(folder, SMALL)).exit_code == EXIT_DONE
 
 
+def test_a_file_that_is_added_meanwhile_is_no_change_of_the_input(runs, tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "b.txt").write_text("hello")
+    result = runs.run(reads(folder, f"{SMALL}; Path({str(folder / '.DS_Store')!r}).touch()"))
+    assert (result.exit_code, result.failure) == (EXIT_DONE, "")
+
+
 def test_a_failed_jobs_line_names_the_users_own_file(runs, tmp_path):
     text = tmp_path / "mine" / "a.jsonl"
     text.parent.mkdir()

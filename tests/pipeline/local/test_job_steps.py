@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from small_jobs import SmallRuns, processing, states
 
 from pipeline.local.environment import DISTRIBUTIONS, environment_digest, installed_versions, local_image
 from pipeline.local.execution import Execution
@@ -57,6 +58,37 @@ def test_each_value_of_a_repeated_flag_counts(tmp_path):
     }  # fmt: skip
     keys = [("--path=a", "--path=b"), ("--path=c", "--path=b"), ("--path=b",), ("--path=b", "--path=a")]
     assert len({json.dumps(members(tmp_path, *words), sort_keys=True) for words in keys}) == len(keys)
+
+
+@pytest.mark.parametrize(
+    "change", [{"S3DataDistributionType": "ShardedByS3Key"}, {"LocalPath": "/opt/ml/processing/input/elsewhere"}]
+)
+def test_an_input_that_is_given_in_another_way_is_another_input(tmp_path, change):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.txt").write_text("a")
+    lists = "(output / 'names').write_text(str([str(path.relative_to(root)) for path in root.rglob('a.txt')]))"
+    step, runs = processing("Lists", lists), SmallRuns(tmp_path)
+    source = {"S3Uri": (tmp_path / "text").as_uri(), "LocalPath": "/opt/ml/processing/input/text"}
+    step["Arguments"]["ProcessingInputs"] = [{"InputName": "text", "S3Input": source}]
+    assert [states(runs.run(step))["Lists"] for _ in range(2)] == ["Succeeded", "Cached"]
+    source |= change
+    record = runs.run(step).steps["Lists"]
+    assert (record.state, record.reason) == ("Succeeded", "changed: input text, as given")
+
+
+# --- when a step is done ----------------------------------------------------------------------------------------------
+
+
+def test_the_next_step_begins_when_all_is_known_of_the_one_before_however_long_its_log(tmp_path):
+    """Reading such a log takes longer than the executor waits between two looks at the states."""
+    runs = SmallRuns(tmp_path)
+    first = processing("First", "print('warning: odd: a thing'); print('x\\n' * 1_500_000); (output / 'a').touch()")
+    second = processing("Second", "(output / 'b').touch()", "First")
+    for state in ("Succeeded", "Cached"):
+        result = runs.run(first, second)
+        assert (result.exit_code, states(result)) == (0, {"First": state, "Second": state}), result.failure
+        # Kept in the seal, so that a cached step's log need not be read.
+        assert result.steps["First"].warnings == ["odd: a thing"]
 
 
 # --- the environment --------------------------------------------------------------------------------------------------

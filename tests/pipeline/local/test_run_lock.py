@@ -180,6 +180,20 @@ def test_half_written_files_of_dead_processes_are_cleared_and_no_others(runs):
     assert [name for name in kept if (runs.run_folder / name).exists()] == kept
 
 
+def test_outputs_half_sealed_and_checkpoints_set_aside_by_a_dead_run_are_cleared(runs):
+    assert runs.run(processing("First", "(output / 'a.txt').write_text('a')")).exit_code == 0
+    sealed = runs.files()
+    aside = "s3/b/checkpoints/Train.before-0123456789ab"
+    cleared = ["outputs/First/0123456789abcdef.new", aside, "outputs/Gone/0123456789abcdef.new"]
+    kept = ["s3/b/checkpoints/Train", "s3/b/checkpoints/notes.before-the-move"]
+    for name in [*cleared, *kept]:
+        (runs.run_folder / name / "inside").mkdir(parents=True)
+    assert runs.run(processing("Other", "")).exit_code == 0
+    assert [name for name in cleared if (runs.run_folder / name).exists()] == []
+    assert [name for name in kept if not (runs.run_folder / name / "inside").exists()] == []
+    assert sealed.items() <= runs.files().items()
+
+
 # --- the sample -------------------------------------------------------------------------------------------------------
 
 
