@@ -25,6 +25,7 @@ from steps.contract import ConfigError, nearest_name
 PLACEHOLDER_ACCOUNT = "111122223333"
 
 
+DEFAULT_REPLAY_SHARE = 0.1
 # Settings of the data section that are settings of steps.
 CARRIED_TO_STEPS = {
     "mask_personal_data": ("prepare_corpus", "fine_tune"),
@@ -81,7 +82,7 @@ class DataSection(Section):
         None, min_length=1, description="text of the base's language: replayed in training, and for retention"
     )
     source_replay_share: float = Field(
-        0.1, ge=0, le=0.9, description="share of the training blocks that come from the source corpus; 0: none"
+        DEFAULT_REPLAY_SHARE, ge=0, le=0.9, description="share of the training blocks that come from the source corpus; 0: none"
     )
     extra_heldout: str | None = Field(None, min_length=1, description="a further held-out text, never trained on")
     accuracy: str | None = Field(None, min_length=1, description="questions with answers to measure accuracy, .jsonl")
@@ -179,7 +180,8 @@ class PipelineConfig(Section):
             remedy = f"Take {max(1, round(batch / block)) * block}, or change block_tokens."
             raise ConfigError("continued_pretraining.global_batch_tokens", batch, limit=limit, remedy=remedy)
         share = self.data.source_replay_share
-        if self.data.source_corpus is None and share and "source_replay_share" in self.data.model_fields_set:
+        # The default is no request: a configuration that was written out whole holds it too.
+        if self.data.source_corpus is None and share not in (0, DEFAULT_REPLAY_SHARE):
             remedy = "Name data.source_corpus, or leave the share out."
             raise ConfigError("data.source_replay_share", share, limit="0 without data.source_corpus", remedy=remedy)
         if self.data.source_corpus is not None and self.thresholds.max_retention_loss is None:
