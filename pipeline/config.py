@@ -82,7 +82,10 @@ class DataSection(Section):
         None, min_length=1, description="text of the base's language: replayed in training, and for retention"
     )
     source_replay_share: float = Field(
-        DEFAULT_REPLAY_SHARE, ge=0, le=0.9, description="share of the training blocks that come from the source corpus; 0: none"
+        DEFAULT_REPLAY_SHARE,
+        ge=0,
+        le=0.9,
+        description="share of the training blocks that come from the source corpus; 0: none",
     )
     extra_heldout: str | None = Field(None, min_length=1, description="a further held-out text, never trained on")
     accuracy: str | None = Field(None, min_length=1, description="questions with answers to measure accuracy, .jsonl")
