@@ -14,7 +14,7 @@ run: $(RUN_STAMP)  ## the whole DAG on this machine, on the sample
 	$(BIN)/langadapt run
 
 test: $(DEV_STAMP)  ## the test suite, under 12 minutes on two cores
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not verify"
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder -m "not verify"
 
 check: $(DEV_STAMP)  ## lint, format, types
 	$(BIN)/ruff check .

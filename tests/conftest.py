@@ -21,6 +21,15 @@ from steps.text.chat_template import (
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+# The files that take longest come first: a worker that began one of them last would keep the others waiting.
+LONG_FILES = ("test_whole_dag.py", "test_readme.py", "test_bad_inputs.py", "test_continued_pretraining.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
 TINY_TEXT = """Bakı Azərbaycanın paytaxtıdır və Xəzər dənizinin sahilində yerləşir. Şəhərin köhnə hissəsi İçərişəhərdir.
 Salam, internet paketimi necə dəyişə bilərəm? Mobil tətbiqi açın, Paketlər bölməsinə keçin və uyğun olanı seçin.
 Qış axşamları nənəm sobanın yanında oturub bizə nağıl danışardı; külək pəncərəni döyəcləyir, çay isə buxarlanırdı."""

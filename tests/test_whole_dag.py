@@ -1,18 +1,13 @@
 """The whole DAG on a preset of seconds, through the command line: run, cached, changed, closed, damaged, approved."""
 
 import json
-import re
-import shlex
-import subprocess
-import sys
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from workplace import JOB_STEPS, PRESET, ROOT, Workplace, fill_workplace
+from workplace import JOB_STEPS, PRESET, Workplace, fill_workplace
 
 from pipeline.config import config_digest, load_config
 from pipeline.local.log_metrics import final_metrics
-from pipeline.local.run import STEP_MODULES
 from steps.contract import EXIT_DONE, EXIT_GATE_CLOSED, read_seal
 from steps.schemas.evaluation import Evaluation
 
@@ -216,62 +211,3 @@ def test_errors_as_json(place: Workplace) -> None:
     misused = place.run("--param", "MaxBitPerByte=1", "--json")
     assert misused.returncode == 1
     assert "MaxBitsPerByte" in json.loads(misused.stdout)["error"]["line"]
-
-
-def readme_commands() -> list[str]:
-    """Every langadapt and python -m command that the README shows, in its order."""
-    text = (ROOT / "README.md").read_text("utf-8")
-    found = re.findall(
-        r"^    ((?:langadapt|python -m) .+)$|`((?:langadapt|python -m) [^`]+)`", text, flags=re.MULTILINE
-    )
-    return list(dict.fromkeys((block or inline).split("  #")[0].strip() for block, inline in found))
-
-
-README_WORDS = {
-    "data.corpus=DIR": "data.corpus={folder}/corpus.jsonl",
-    "data.conversations=FILE": "data.conversations={folder}/conversations.jsonl",
-    "data.base_model=DIR": "data.base_model={folder}/base",
-    "data.corpus=az_laws.jsonl": "data.corpus={folder}/corpus.jsonl",
-    "data.conversations=az_qa.jsonl": "data.conversations={folder}/conversations.jsonl",
-    "data.extra_heldout=az_heldout_wiki.jsonl": "data.extra_heldout={folder}/extra.txt",
-}
-
-
-@pytest.mark.parametrize("command", readme_commands())
-def test_the_commands_of_the_readme(place: Workplace, command: str) -> None:
-    words = [README_WORDS.get(word, word).format(folder=place.folder) for word in shlex.split(command)]
-    if words[:2] == ["python", "-m"]:
-        for step in STEP_MODULES:
-            module = words[2].replace("<step>", step).replace("<name>", step)
-            shown = subprocess.run(
-                [sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=120
-            )
-            assert shown.returncode == EXIT_DONE, shown.stderr
-            assert "--output" in shown.stdout
-        return
-    words = words[1:]
-    if words[0] == "run" and "--help" not in words:
-        words += ["--config", str(ROOT / "tests" / "presets" / "seconds.yaml")]
-        extra = "Dünən axşam dostlarla parka getdik.\n\nHava sərin idi, amma heç kim üşümədi.\n"
-        (place.folder / "extra.txt").write_text(extra, "utf-8")
-        # Of its own: no candidate of this test is better than the version that another command approves.
-        words += ["--registry", str(place.folder / "registry-of-readme")]
-    shown = place.langadapt(*words)
-    assert shown.returncode == EXIT_DONE, shown.stderr
-    assert shown.stdout
-    if words[0] == "sample":
-        assert {"corpus.jsonl", "conversations.jsonl", "base_model"} <= {
-            path.name for path in (place.folder / "DIR").iterdir()
-        }
-        AutoModelForCausalLM.from_pretrained(place.folder / "DIR" / "base_model")
-        refused = place.langadapt(*words)
-        assert refused.returncode == 1
-        assert refused.stderr.startswith("error: sample: ")
-
-
-def test_the_make_commands_of_the_readme_exist() -> None:
-    targets = re.findall(r"make ([a-z]+)", (ROOT / "README.md").read_text("utf-8"))
-    assert {"run", "test", "verify", "results"} <= set(targets)
-    for target in sorted(set(targets)):
-        shown = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, timeout=60)
-        assert shown.returncode == 0, shown.stderr
