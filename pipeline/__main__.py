@@ -12,10 +12,30 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline import completion
-from pipeline.command_options import AsJson, ConfigFile, Overrides, Preset, Registry, expanded, for_a_reader, print_json
+from pipeline.command_options import (
+    AsJson,
+    ConfigFile,
+    Force,
+    FromStep,
+    IsQuiet,
+    MaxParallel,
+    OnlySteps,
+    Overrides,
+    Parameters,
+    Preset,
+    Registry,
+    RunFolder,
+    expanded,
+    for_a_reader,
+    named_folder,
+    print_json,
+)
 from pipeline.error_lines import error_as_json
 from pipeline.model_commands import check_registry, models
+from pipeline.streams import OUTPUT, OutputError, flush, leave_terminal, open_closed_streams, tell
+
+# Of steps.contract, which the help does not import.
+EXIT_TERMINATED = 143
 
 # typer carries a click of its own, whose errors it does not name; the one that it does name leads to their base.
 UsageProblem: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
@@ -34,43 +54,20 @@ def run(
     preset: Preset = None,
     config: ConfigFile = None,
     overrides: Overrides = None,
-    param: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="Set a pipeline parameter; may be repeated.",
-            autocompletion=completion.parameters,
-        ),
-    ] = None,
-    run_dir: Annotated[Path | None, typer.Option(help="Run folder; default: runs/<preset>.")] = None,
+    param: Parameters = None,
+    run_dir: RunFolder = None,
     registry: Registry = None,
-    force: Annotated[bool, typer.Option("--force", help="Run every step, whatever is cached.")] = False,
-    from_step: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="STEP",
-            help="Run this step and all that depends on it, cached or not.",
-            autocompletion=completion.steps,
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="STEP",
-            help="Run this step alone, cached or not; may be repeated.",
-            autocompletion=completion.steps,
-        ),
-    ] = None,
-    max_parallel: Annotated[
-        int, typer.Option(metavar="STEPS", min=1, help="Steps that may work at the same time.")
-    ] = 2,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the summary or the error alone.")] = False,
+    force: Force = False,
+    from_step: FromStep = None,
+    only: OnlySteps = None,
+    max_parallel: MaxParallel = 2,
+    quiet: IsQuiet = False,
     as_json: AsJson = False,
 ) -> int:
     """Run the whole DAG on this machine: no Docker, no AWS, no network."""
     from pipeline.config import load_config
     from pipeline.local.run import DEFAULT_REGISTRY, run_folder_for, run_locally
+    from pipeline.local.stopping import leave_at_once
     from pipeline.progress import Quiet, progress_for
     from pipeline.summary import summary_lines
 
@@ -95,6 +92,8 @@ def run(
             if quiet and result.failure:
                 print(f"error: {result.failure}", file=sys.stderr)
             print("\n".join([*([] if quiet else [""]), *summary_lines(result, registry_folder)]))
+    if result.left_working:
+        leave_at_once(result.exit_code or 0)
     return result.exit_code or 0
 
 
@@ -137,7 +136,7 @@ def sample(
     from pipeline.local.run import sample_folder
     from pipeline.progress import progress_for
 
-    written = str(sample_folder(progress_for(), folder=folder.expanduser()))
+    written = str(sample_folder(progress_for(), folder=expanded(folder)))
     if as_json:
         print_json({"folder": written})
     else:
@@ -147,7 +146,9 @@ def sample(
 
 @app.command()
 def doctor(
-    run_dir: Annotated[Path | None, typer.Option(help="Run folder to look at; default: runs.")] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="Run folder to look at; default: runs.", metavar="PATH", parser=named_folder)
+    ] = None,
     registry: Registry = None,
     as_json: AsJson = False,
 ) -> int:
@@ -167,23 +168,39 @@ def doctor(
 def main(arguments: list[str] | None = None) -> None:
     """Runs a command and exits: 0 done, 1 user error (usage too), 2 gate closed, 70 our bug, 130 interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    open_closed_streams()
     # As an exception, so that what was begun is ended; a run has its own way while steps are at work.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(EXIT_TERMINATED))
+    # Ignored under nohup, and then it stays so.
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, hung_up)
     # A path may hold letters that the terminal's encoding lacks.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     code = command_code(arguments, as_json="--json" in arguments)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            # The reader has what it wanted, as `head` does; Python would flush once more at its end, and complain.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    try:
+        flush(sys.stdout, OUTPUT)
+    except OutputError as error:
+        tell(f"error: {error}")
+        code = code or 1
     sys.exit(code)
+
+
+def hung_up(number: int, frame: object) -> None:
+    """The terminal was closed or the connection dropped: as SIGTERM, with nobody to tell."""
+    leave_terminal()
+    sys.exit(EXIT_TERMINATED)
 
 
 def command_code(arguments: list[str], as_json: bool) -> int:
     """Runs a command and returns its exit code, every error told."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        parts: dict[str, object] = {
+            "subject": "current folder", "value": "does not exist any more", "remedy": "Change to another one."
+        }  # fmt: skip
+        return print_error("{subject}: {value}. {remedy}".format_map(parts), 1, as_json, parts)
     try:
         return app(args=arguments or ["--help"], prog_name="langadapt", standalone_mode=False) or 0
     except UsageProblem as error:
@@ -191,6 +208,9 @@ def command_code(arguments: list[str], as_json: bool) -> int:
         return print_error(f"{usage_line(error)} {parts['remedy']}", 1, as_json, parts)
     except (typer.Abort, KeyboardInterrupt):
         return print_error("interrupted", 130, as_json)
+    except OutputError as error:
+        tell(f"error: {error}")
+        return 1
     except BrokenPipeError:
         # Of commands that can only end well: the others print `for_a_reader`.
         return 0
@@ -200,7 +220,9 @@ def command_code(arguments: list[str], as_json: bool) -> int:
             return 0
         # As Python itself ends: without a code well, with a text not.
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-        return print_error("stopped by SIGTERM", code, as_json) if code == 143 else code
+        return (
+            print_error("stopped by SIGTERM or a closed terminal", code, as_json) if code == EXIT_TERMINATED else code
+        )
     except Exception as error:
         # Imported here, as is all that the help does not need: it brings pydantic.
         from steps.contract import EXIT_BUG
@@ -236,10 +258,13 @@ def print_error(
     """One line on standard error, or one JSON object on standard output; returns the code."""
     line = " ".join(line.split())
     if as_json:
-        with for_a_reader():
-            print_json(error_as_json(line, code, **(parts or {})))
+        try:
+            with for_a_reader():
+                print_json(error_as_json(line, code, **(parts or {})))
+        except (OutputError, OSError):
+            tell(f"error: {line}")
     elif not silent and code not in (130, 143):
-        print(f"error: {line}", file=sys.stderr)
+        tell(f"error: {line}")
     return code
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline import completion
+from pipeline.streams import OUTPUT, flush, silence
 
 Preset = Annotated[
     str | None,
@@ -43,20 +43,71 @@ NamedVersion = Annotated[
 ]
 
 
+def named_folder(text: str) -> Path:
+    """A folder's name as it was given. Raises typer.BadParameter for an empty one, which would mean this folder."""
+    if not text:
+        raise typer.BadParameter("empty; name a folder, or . for this one.")
+    return Path(text)
+
+
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="Set a pipeline parameter; may be repeated.",
+        autocompletion=completion.parameters,
+    ),
+]
+RunFolder = Annotated[
+    Path | None, typer.Option(help="Run folder; default: runs/<preset>.", metavar="PATH", parser=named_folder)
+]
+Force = Annotated[bool, typer.Option("--force", help="Run every step, whatever is cached.")]
+FromStep = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="STEP",
+        help="Run this step and all that depends on it, cached or not.",
+        autocompletion=completion.steps,
+    ),
+]
+OnlySteps = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="STEP",
+        help="Run this step alone, cached or not; may be repeated.",
+        autocompletion=completion.steps,
+    ),
+]
+MaxParallel = Annotated[int, typer.Option(metavar="STEPS", min=1, help="Steps that may work at the same time.")]
+IsQuiet = Annotated[bool, typer.Option("--quiet", help="Print the summary or the error alone.")]
+
+
 def expanded(path: Path | None) -> Path | None:
-    """The path with ~ as the home folder: a shell leaves it as it is behind `=`."""
-    return None if path is None else path.expanduser()
+    """The path with ~ as the home folder: a shell leaves it as it is behind `=`.
+
+    Raises ConfigError for the home of somebody who is not known here.
+    """
+    from steps.contract import ConfigError
+
+    try:
+        return None if path is None else path.expanduser()
+    except RuntimeError as error:
+        remedy = "Name a folder that exists, or write ./~ for a name that begins so."
+        raise ConfigError("path", f"{path} has no home folder", remedy=remedy) from error
 
 
 @contextmanager
 def for_a_reader() -> Iterator[None]:
-    """Within it a command tells how it ended. A reader who has gone, as `head` goes, changes nothing of that."""
+    """Within it a command tells how it ended. A reader who has gone, as `head` goes, changes nothing of that.
+
+    Raises OutputError where the answer cannot be written.
+    """
     try:
         yield
-        sys.stdout.flush()
     except BrokenPipeError:
-        # Python would flush once more at its end, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(OUTPUT)
+    flush(sys.stdout, OUTPUT)
 
 
 def print_json(value: Any) -> None:

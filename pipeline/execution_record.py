@@ -20,7 +20,7 @@ WAITING, EXECUTING, SUCCEEDED, CACHED = "Waiting", "Executing", "Succeeded", "Ca
 FAILED, SKIPPED, STOPPED, NOT_RUN = "Failed", "Skipped", "Stopped", "NotRun"
 DONE_STATES = (SUCCEEDED, CACHED)
 # What a step's record tells while it runs alone, or in a form of its own.
-UNRECORDED = ("started", "outputs", "log", "progress", "seconds_left", "needs")
+UNRECORDED = ("started", "outputs", "log", "progress", "seconds_left", "needs", "jobs_ran")
 
 
 @dataclass
@@ -31,6 +31,7 @@ class StepRecord:
     progress: how much of its work is done, while it tells.  seconds_left: until it is done, where that can be said.
     needs: names of the steps that end before it begins.  warnings: `<name>: <message>` each, from the cache as well.
     key_members: what the cache key is made of (see pipeline/local/cache.py).
+    jobs_ran: of each attempt when its processes began and had ended, by the monotonic clock in seconds.
     """
 
     name: str
@@ -51,6 +52,7 @@ class StepRecord:
     needs: frozenset[str] = frozenset()
     warnings: list[str] = field(default_factory=list)
     error: str = ""
+    jobs_ran: list[tuple[float, float]] = field(default_factory=list)
 
     def begin(self) -> None:
         self.started, self.state = time.monotonic(), EXECUTING
@@ -87,6 +89,7 @@ class RunResult:
     outputs: folder of each finished step's outputs, by step and output name.
     selection: `--from X` or `--only X` of a selective execution, empty otherwise.  began: monotonic clock, in seconds.
     registered: the model version, with registered_is_new False where an equal one was there already.
+    left_working: a thread still works after the second signal; the program is to end by `stopping.leave_at_once`.
     """
 
     run_folder: Path
@@ -102,6 +105,7 @@ class RunResult:
     registered_is_new: bool = False
     failure: str = ""
     began: float = 0.0
+    left_working: bool = False
 
     @property
     def outputs(self) -> dict[str, dict[str, Path]]:
@@ -123,7 +127,7 @@ class RunResult:
             "execution_id": self.execution_id, "pipeline": self.pipeline, "state": self.state,
             "exit_code": self.exit_code, "seconds": round(self.seconds, 3), "run_folder": str(self.run_folder),
             "parameters": self.parameters, "selection": self.selection,
-            "steps": {name: step.as_json() | self._start(step) for name, step in self.steps.items()},
+            "steps": {name: step.as_json() | self._times(step) for name, step in self.steps.items()},
             "gates": gates, "registered": registered, "registered_is_new": self.registered_is_new,
             "warnings": [
                 {"step": name, **dict(zip(("name", "message"), warning.split(": ", 1), strict=False))}
@@ -141,10 +145,14 @@ class RunResult:
         log = str(failed.log) if failed and failed.log else None
         return {**parts, "line": self.failure, "exit_code": self.exit_code, "step": failed and failed.name, "log": log}
 
-    def _start(self, step: StepRecord) -> dict[str, float | None]:
-        """When a step began to execute, in seconds after the run; None for one that did not."""
+    def _times(self, step: StepRecord) -> dict[str, Any]:
+        """When a step began to execute, None for one that did not; begin and end of each attempt's processes, which the
+        executor's own work on the step is not part of. In seconds after the run began."""
         started = step.started
-        return {"started_after_seconds": None if started is None else round(started - self.began, 3)}
+        return {
+            "started_after_seconds": None if started is None else round(started - self.began, 3),
+            "job_seconds": [[round(at - self.began, 3) for at in ran] for ran in list(step.jobs_ran)],
+        }
 
     def write(self) -> None:
         """Writes both files, each atomically."""

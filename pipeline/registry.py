@@ -18,6 +18,7 @@ import json
 import os
 import re
 import shutil
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -53,6 +54,10 @@ POLL_SECONDS = 0.1
 
 # The names that the Model Registry takes, so none leads out of the folder.
 GROUP_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+
+
+class WaitStoppedError(Exception):
+    """Who waited for another writer is to wait no longer."""
 
 
 class LocalRegistry:
@@ -141,11 +146,13 @@ class LocalRegistry:
         status: str = "PendingManualApproval",
         run_folder: Path | None = None,
         evidence: Mapping[str, bytes] | None = None,
+        stop: threading.Event | None = None,
     ) -> tuple[ModelVersion, bool]:
         """A version for this model and its settings, and whether it is new: what is registered already is given back.
 
         metadata: kept with a new version; its `settings_sha256`, empty where there is none, tells two registrations of
         one model content apart.  evidence: content by path below the version's folder `evidence`.
+        stop: ends the waiting for another writer, with WaitStoppedError.
         Raises StepError for a missing or empty model folder, ConfigError for an unknown status or a group whose name
         the Model Registry would not take.
         """
@@ -157,7 +164,7 @@ class LocalRegistry:
             raise ConfigError("ModelApprovalStatus", status, remedy=nearest_name(status, known))
         digest = content_digest(model)
         identity = text_digest(json.dumps([digest, metadata.get(SETTINGS_MEMBER, "")]))
-        with self._writing(group) as folder:
+        with self._writing(group, stop) as folder:
             for entry in self.list_versions(group):
                 if entry.identity == identity and model_damage(entry, check_content=False) is None:
                     return entry, False
@@ -183,7 +190,7 @@ class LocalRegistry:
                 raise
 
     @contextmanager
-    def _writing(self, group: str) -> Iterator[Path]:
+    def _writing(self, group: str, stop: threading.Event | None = None) -> Iterator[Path]:
         """The group's folder, in which nobody else writes meanwhile. Clears what killed registrations left."""
         folder = self.folder / group
         lock = FileLock(folder / LOCK_NAME)
@@ -200,7 +207,10 @@ class LocalRegistry:
                 if not is_told:
                     self._say(f"Waiting for process {held.holder}, which writes to the registry {folder}.")
                     is_told = True
-                time.sleep(POLL_SECONDS)
+                if stop is None:
+                    time.sleep(POLL_SECONDS)
+                elif stop.wait(POLL_SECONDS):
+                    raise WaitStoppedError from held
         if lock.died_with_it:
             self._say(f"Process {lock.died_with_it} ended while it wrote to the registry {folder}: taking over.")
         try:

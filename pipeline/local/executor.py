@@ -26,11 +26,12 @@ from pipeline import execution_record as states
 from pipeline.execution_record import RunResult, StepRecord
 from pipeline.local.execution import Execution, LocalFunction, StepFailedError, StepStoppedError
 from pipeline.local.images import LocalImage, check_command
+from pipeline.local.orphans import end_orphans
 from pipeline.local.run_lock import RunLock
 from pipeline.local.selection import select
 from pipeline.local.step_runners import run_step
 from pipeline.local.step_watch import StepWatch
-from pipeline.local.stopping import leave_at_once, noting_signals
+from pipeline.local.stopping import noting_signals
 from pipeline.local.uri_folders import UriFolders
 from pipeline.progress import Progress, progress_for
 from pipeline.reference_checks import check_references
@@ -96,7 +97,9 @@ def run_definition(
     parameters: texts by name.  max_parallel: steps at a time.  force: run all, whatever is cached.
     from_step, only: see pipeline/local/selection.py.  limit_settings: the setting of each step's time limit, by step.
     kept_texts: by file name, what a registered version keeps beside the run's record.
-    Raises ConfigError before anything runs: a wrong parameter, a step that cannot run here, a folder in use.
+    Where the result says `left_working`, the caller is to end by `stopping.leave_at_once`, once it has told of it.
+    Raises ConfigError before anything runs: a wrong parameter, a step that cannot run here, a folder in use; StepError
+    where a process of an earlier run cannot be ended.
     """
     graph, declared = checked_graph(definition), definition.get("Parameters", [])
     selection = select(graph, from_step, only)
@@ -132,12 +135,15 @@ def _run_locked(graph: Mapping[str, Node], execution: Execution, max_parallel: i
     """Runs the steps as the only run in its folder, stopped or killed by signals."""
     result, stopping = execution.result, execution.stopping
     with RunLock(execution.run_folder, execution.progress.line), noting_signals(stopping):
+        end_orphans(execution.run_folder, stopping, execution.progress.line)
         _run_graph(graph, execution, max_parallel)
-        if stopping.signals:
+        # A signal behind the last step stopped nothing.
+        unfinished = any(record.state in (states.STOPPED, states.NOT_RUN) and execution.takes_part(name)
+                         for name, record in result.steps.items())  # fmt: skip
+        if stopping.signals and unfinished:
             result.exit_code, result.failure = stopping.exit_code, f"stopped by {stopping.name}"
         _write_record(execution)
-    if stopping.is_overdue:
-        leave_at_once(stopping.exit_code)
+    result.left_working = stopping.is_overdue
 
 
 def execution_variables(pipeline_name: str, execution_id: str) -> dict[str, str]:
@@ -185,9 +191,24 @@ def _run_graph(graph: Mapping[str, Node], execution: Execution, max_parallel: in
             record.end(states.STOPPED)
     result.seconds = time.monotonic() - result.began
     if result.exit_code is None:
-        result.exit_code = EXIT_DONE
+        closed = closed_gate(graph, result)
+        result.exit_code = EXIT_GATE_CLOSED if closed else EXIT_DONE
+        result.failure = f"{closed}: closed" if closed else ""
     execution.progress.refresh()
     execution.progress.stop()
+
+
+def closed_gate(graph: Mapping[str, Node], result: RunResult) -> str:
+    """The Condition step whose outcome leads to a Fail step that the selection leaves out; empty where none does.
+
+    So a gate that ends the whole run ends its parts too.
+    """
+    for name, node in graph.items():
+        if node.type == "Fail" and node.branch and result.steps[name].state == states.NOT_RUN:
+            gate, outcome = node.branch
+            if gate in result.gates and result.gates[gate].open == outcome:
+                return gate
+    return ""
 
 
 def _run_steps(graph: Mapping[str, Node], execution: Execution, pool: ThreadPoolExecutor, max_parallel: int) -> None:

@@ -199,6 +199,7 @@ def run_attempts(node: Node, record: StepRecord, job: Job, execution: Execution)
     while True:
         record.attempts += 1
         job.lay_out()
+        began = time.monotonic()
         try:
             code = job.run(stopping.asked, stopping.at_once, limit_seconds)
             line, error_class = job.failure_line(code), JOB_INTERNAL_ERROR if killed(code) else ""
@@ -209,6 +210,8 @@ def run_attempts(node: Node, record: StepRecord, job: Job, execution: Execution)
             if not error_class:
                 raise
             code, line = EXIT_USER_ERROR, str(error)
+        finally:
+            record.jobs_ran.append((began, time.monotonic()))
         if code == 0:
             return
         if stopping.asked.is_set():
@@ -216,9 +219,7 @@ def run_attempts(node: Node, record: StepRecord, job: Job, execution: Execution)
         wait = retries.next_wait_seconds(error_class)
         if wait is None:
             raise StepFailedError(line, run_exit_code(code))
-        execution.progress.line(
-            f"{node.name}: {line}: trying again in {wait:g} s ({error_class}, retry {retries.count})"
-        )
+        execution.progress.line(retries.told(node.name, line, wait, error_class))
         if stopping.asked.wait(wait):
             raise StepStoppedError
 

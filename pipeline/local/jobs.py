@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -29,24 +29,20 @@ from pipeline.local.images import LocalImage, at_root, job_command
 from pipeline.local.input_files import input_files
 from pipeline.local.job_log import ATTEMPT_PREFIX
 from pipeline.local.job_spec import OPT_ML, JobInput, JobSpec
+from pipeline.local.orphans import PROCESSES_NAME
 from pipeline.local.processes import (
     POLL_SECONDS,
     ROOT_VARIABLE,
+    STOP_GRACE_SECONDS,
     end_all,
     job_processes,
     kill_all,
-    process_identity,
     record_processes,
-    recorded_groups,
-    recorded_processes,
-    signal_all,
     wait_until,
 )
 from pipeline.local.uri_folders import UriFolders
-from steps.contract import ConfigError, StepError
+from steps.contract import ConfigError
 
-# Longer than the 30 s that torchrun gives its workers.
-STOP_GRACE_SECONDS = 45
 # Taken over from the caller where set: what a process needs to start at all, and what chooses a GPU.
 INHERITED_VARIABLES = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "SYSTEMROOT")
 
@@ -83,7 +79,6 @@ class Job:
 
     def lay_out(self) -> None:
         """A fresh tree: what an earlier attempt left half-written goes, the log and synced folders stay."""
-        self._end_leftovers()
         for host in self.hosts:
             if self.root(host).exists():
                 shutil.rmtree(self.root(host))
@@ -97,24 +92,6 @@ class Job:
                 kept.mkdir(parents=True, exist_ok=True)
                 _link(self.place(host, folder.local_path), kept)
             self._write_configuration(host)
-
-    def _end_leftovers(self) -> None:
-        """Ends processes of a killed run that still write to this job's folders: there is one writer at a time.
-
-        SIGTERM to the leaders first, which hand it on; then to what they left.
-        """
-        record = self.folder / "processes.json"
-        signal_all({number: process_identity(number) for number in recorded_processes(record)}, signal.SIGTERM)
-        wait_until(lambda: not recorded_processes(record), STOP_GRACE_SECONDS)
-        end_all(lambda: self._processes(recorded_groups(record)), STOP_GRACE_SECONDS, hurry=lambda: False)
-        if leftovers := self._processes(recorded_groups(record)):
-            raise StepError(
-                self.spec.step, f"process {min(leftovers)} of an earlier run goes on", remedy="End it and run again."
-            )
-
-    def _processes(self, leaders: Collection[int]) -> dict[int, str]:
-        """Ids and identities of this job's processes that run."""
-        return job_processes(leaders, [str(self.root(host)) for host in self.hosts])
 
     def _link_input(self, host: str, entry: JobInput) -> None:
         target = self.place(host, entry.local_path)
@@ -163,7 +140,7 @@ class Job:
             try:
                 for host in self.hosts:
                     processes.append(self._start(host, port, log))
-                record_processes(self.folder / "processes.json", [process.pid for process in processes])
+                record_processes(self.folder / PROCESSES_NAME, [process.pid for process in processes])
                 return _wait(processes, stop, began, limit_seconds)
             finally:
                 self._end(processes, kill)
@@ -198,7 +175,8 @@ class Job:
             return kill is not None and kill.is_set()
 
         def find() -> dict[int, str]:
-            return self._processes([process.pid for process in processes])
+            roots = [str(self.root(host)) for host in self.hosts]
+            return job_processes([process.pid for process in processes], roots)
 
         for process in processes:
             if process.poll() is None:

@@ -20,6 +20,8 @@ from typing import Any
 
 ROOT_VARIABLE = "OPT_ML"
 POLL_SECONDS = 0.05
+# Longer than the 30 s that torchrun gives its workers.
+STOP_GRACE_SECONDS = 45
 # A killed process may take this long to be gone: the system writes out what it holds.
 KILL_SECONDS = 10.0
 _HAS_PROC = Path("/proc/self/stat").exists()

@@ -79,6 +79,11 @@ class Retries:
         interval = policy.get("IntervalSeconds", DEFAULT_INTERVAL_SECONDS)
         return min(interval * policy.get("BackoffRate", DEFAULT_BACKOFF_RATE) ** retries, LONGEST_WAIT_SECONDS)
 
+    def told(self, step: str, why: str, wait_seconds: float, error_class: str) -> str:
+        """The line about the attempt to come. why: the line of the one before."""
+        why = why.removeprefix("error: ").rstrip(".")
+        return f"{step}: {why}; trying again in {wait_seconds:g} s ({error_class}, retry {self.count})"
+
 
 def call_error_class(error: Exception) -> str:
     """The class of what a Lambda function or the registry raised; empty where it is in none."""

@@ -14,7 +14,7 @@ from pipeline.local.execution import Execution, LambdaContext, StepFailedError, 
 from pipeline.local.job_steps import run_job
 from pipeline.local.retries import Retries, call_error_class
 from pipeline.references import typed_value
-from pipeline.registry import ModelVersion
+from pipeline.registry import ModelVersion, WaitStoppedError
 from pipeline.step_graph import Node
 from steps.contract import EXIT_GATE_CLOSED, EXIT_USER_ERROR, StepError
 
@@ -85,9 +85,7 @@ def _with_retries(call: Callable[[], Returned], node: Node, record: StepRecord, 
             wait = retries.next_wait_seconds(error_class)
             if wait is None:
                 raise StepFailedError(f"{type(error).__name__}: {error}", EXIT_USER_ERROR) from error
-            execution.progress.line(
-                f"{node.name}: {error}: trying again in {wait:g} s ({error_class}, retry {retries.count})"
-            )
+            execution.progress.line(retries.told(node.name, str(error), wait, error_class))
             if execution.stopping.asked.wait(wait):
                 raise StepStoppedError from error
 
@@ -113,9 +111,13 @@ def run_register_model(node: Node, record: StepRecord, execution: Execution) -> 
             status=request.get("ModelApprovalStatus", "PendingManualApproval"),
             run_folder=execution.run_folder,
             evidence=gather_evidence(execution),
+            stop=execution.stopping.asked,
         )
 
-    version, is_new = _with_retries(register, node, record, execution)
+    try:
+        version, is_new = _with_retries(register, node, record, execution)
+    except WaitStoppedError as error:
+        raise StepStoppedError from error
     result.registered, result.registered_is_new = version, is_new
     arn = f"arn:aws:sagemaker:local:000000000000:model-package/{version.group}/{version.version}"
     properties = {

@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from pipeline.streams import leave_terminal
 from steps.contract import EXIT_INTERRUPTED, EXIT_TERMINATED
 
 # A thread that works on files and not on a job cannot be ended; after a second signal nobody waits longer for it.
 WAIT_AFTER_KILL_SECONDS = 3.0
+# SIGHUP: the terminal was closed, or the connection dropped.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass
@@ -29,6 +32,8 @@ class Stopping:
 
     def note(self, number: int, frame: object = None) -> None:
         """A signal handler. It says nothing itself: what it interrupts may be in the middle of a line."""
+        if number == signal.SIGHUP:
+            leave_terminal()
         self.signals.append(number)
         if len(self.signals) > 1:
             self._killed_at = self._killed_at or time.monotonic()
@@ -63,11 +68,13 @@ class Stopping:
 
 @contextmanager
 def noting_signals(stopping: Stopping) -> Iterator[None]:
-    """Within it SIGINT and SIGTERM are noted. Outside the main thread: nothing."""
+    """Within it SIGINT, SIGTERM and SIGHUP are noted; SIGHUP not under nohup. Outside the main thread: nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, stopping.note) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = [number for number in STOP_SIGNALS
+              if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]  # fmt: skip
+    before = {number: signal.signal(number, stopping.note) for number in heeded}
     try:
         yield
     finally:
@@ -76,7 +83,7 @@ def noting_signals(stopping: Stopping) -> Iterator[None]:
 
 
 def leave_at_once(code: int) -> None:
-    """Ends this process although threads still work: python itself would wait for them."""
+    """Ends this process although threads still work: python itself would wait for them. What is to be told is told."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

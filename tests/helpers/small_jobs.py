@@ -35,12 +35,15 @@ import json, sys
 from pathlib import Path
 from pipeline.local.executor import run_definition
 from pipeline.local.jobs import LocalImage
+from pipeline.local.stopping import leave_at_once
 from pipeline.registry import LocalRegistry
 definition, folder, functions, options = json.loads(sys.stdin.read())
 functions = {name: lambda event, context, code=code: exec(code) or {} for name, code in functions.items()}
 result = run_definition(definition, run_folder=Path(folder, "run"), registry=LocalRegistry(Path(folder, "registry")),
                         default_image=LocalImage([sys.executable, "-S", folder + "/worker.py"]), functions=functions,
                         **options)
+if result.left_working:
+    leave_at_once(result.exit_code)
 sys.exit(result.exit_code)
 """
 

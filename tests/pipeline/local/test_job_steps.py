@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 import tomllib
 from pathlib import Path
 
@@ -17,7 +16,9 @@ from pipeline.local.executor import run_definition
 from pipeline.local.job_spec import JobSpec
 from pipeline.local.job_steps import key_members
 from pipeline.local.jobs import Job, LocalImage
+from pipeline.local.orphans import end_orphans
 from pipeline.local.processes import has_members, process_identity, record_processes
+from pipeline.local.stopping import Stopping
 from pipeline.local.uri_folders import UriFolders
 from pipeline.progress import Quiet
 from pipeline.references import Scope
@@ -138,7 +139,7 @@ def killed_job(tmp_path):
     worker = tmp_path / "launcher.py"
     worker.write_text(KILLED_LAUNCHER)
     image = LocalImage([sys.executable, str(worker)])
-    return Job(job_spec(), tmp_path / "job", image, UriFolders(tmp_path, {}), {})
+    return Job(job_spec(), tmp_path / "jobs/Work/0123", image, UriFolders(tmp_path, {}), {})
 
 
 def test_the_step_of_a_killed_launcher_has_ended_before_the_next_attempt(killed_job):
@@ -157,27 +158,49 @@ def test_what_a_killed_run_left_of_a_dead_leader_ends_before_the_next_run(killed
         [command[0], "-c", f"import sys; sys.stdin.readline(); exec(open({str(command[1])!r}).read())"],
         env={"OPT_ML": str(root)}, stdin=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
-    killed_job.folder.mkdir()
+    killed_job.folder.mkdir(parents=True)
     record_processes(killed_job.folder / "processes.json", [leader.pid])
     leader.communicate(b"go\n")
     assert process_identity(leader.pid) is None
     assert has_members(leader.pid)
     step = int((root / "step.txt").read_text())
 
-    began = time.monotonic()
-    killed_job.lay_out()
+    lines = []
+    end_orphans(tmp_path, Stopping(), lines.append)
     assert process_identity(step) is None
     assert not has_members(leader.pid)
-    assert time.monotonic() - began < 10
+    assert lines == [f"Ending 1 process that an earlier run in {tmp_path} left"]
 
 
-def test_a_group_whose_number_is_somebody_elses_now_is_left_alone(killed_job):
+def test_waiting_for_what_a_killed_run_left_ends_with_the_first_signal(killed_job, tmp_path):
+    ignores = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); print('on', flush=True); time.sleep(120)"
+    orphan = subprocess.Popen([sys.executable, "-c", ignores], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert orphan.stdout.readline() == b"on\n"
+        killed_job.folder.mkdir(parents=True)
+        record_processes(killed_job.folder / "processes.json", [orphan.pid])
+        stopping = Stopping()
+        stopping.note(2)
+        end_orphans(tmp_path, stopping, lambda line: None)
+        assert orphan.poll() is None
+        stopping.note(2)
+        # Killed, it is still to be waited for by this process.
+        threading.Thread(target=orphan.wait).start()
+        end_orphans(tmp_path, stopping, lambda line: None)
+        assert orphan.wait(60) == -9
+    finally:
+        orphan.kill()
+        orphan.wait()
+        orphan.stdout.close()
+
+
+def test_a_group_whose_number_is_somebody_elses_now_is_left_alone(killed_job, tmp_path):
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
     try:
-        killed_job.folder.mkdir()
+        killed_job.folder.mkdir(parents=True)
         record = killed_job.folder / "processes.json"
         record.write_text(json.dumps([{"process_id": other.pid, "identity": "another start"}]))
-        killed_job.lay_out()
+        end_orphans(tmp_path, Stopping(), lambda line: None)
         assert other.poll() is None
     finally:
         other.kill()

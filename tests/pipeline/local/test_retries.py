@@ -142,7 +142,7 @@ def failing(times, error):
 def test_a_function_is_called_again_as_its_class_allows(runs, error, error_class):
     result = runs.run(calling(policy(error_class, MaxAttempts=2)), functions={"call": failing(2, error)})
     assert (result.exit_code, result.steps["Call"].attempts, result.steps["Call"].values) == (0, 3, {"said": "done"})
-    expected = [f"Call: {error}: trying again in 0.1 s ({error_class}, retry {number})" for number in (1, 2)]
+    expected = [f"Call: {error}; trying again in 0.1 s ({error_class}, retry {number})" for number in (1, 2)]
     assert runs.lines == expected
 
     result = runs.run(calling(policy(error_class, MaxAttempts=1)), functions={"call": failing(2, error)})
@@ -206,5 +206,5 @@ def test_a_user_who_may_start_no_more_processes_is_the_class_of_limits():
     code, attempts, *lines = done.stdout.splitlines()
     assert (code, attempts) == ("1", "3"), done.stdout
     expected = [f"trying again in 0.1 s (SageMaker.RESOURCE_LIMIT, retry {number})" for number in (1, 2)]
-    assert [line.rpartition(": ")[2] for line in lines[:2]] == expected
+    assert [line.rpartition("; ")[2] for line in lines[:2]] == expected
     assert lines[2].startswith("error: Work: [Errno 11] Resource temporarily unavailable")

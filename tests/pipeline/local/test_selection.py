@@ -143,6 +143,16 @@ def test_a_branch_is_taken_as_ever(runs):
     assert (result.exit_code, result.steps["Closed"].state) == (0, "Skipped")
 
 
+@pytest.mark.parametrize("options", [{"from_step": "After"}, {"only": ["After"]}, {"only": ["Gate"]}], ids=str)
+def test_a_gate_that_ends_the_run_ends_its_parts_as_well(runs, options):
+    closing = dag()
+    closing[4] = reports("C", "B", "D", state="bad")
+    assert run(runs, closing).exit_code == 2
+    result = run(runs, closing, **options)
+    assert (result.exit_code, result.failure, result.state) == (2, "Gate: closed", "GateClosed")
+    assert states(result)["After"] in ("Skipped", "NotRun")
+
+
 @pytest.mark.parametrize("options", [{"from_step": "C"}, {"only": ["Aside", "C"]}], ids=["from", "only"])
 def test_what_is_needed_and_not_current_is_refused_before_any_job_starts(runs, options):
     run(runs, dag())

@@ -56,6 +56,7 @@ def worker_of(runs, step):
 @pytest.mark.parametrize(("number", "code", "line"), [
     (signal.SIGINT, 130, "stopping; press ctrl-C again to kill"),
     (signal.SIGTERM, 143, "stopping on SIGTERM; a second signal kills"),
+    (signal.SIGHUP, 143, "stopping on SIGHUP; a second signal kills"),
 ])  # fmt: skip
 def test_the_first_signal_ends_steps_behind_a_checkpoint(runs, number, code, line):
     process = runs.start(training("Count", COUNTS), processing("Later", ""))
@@ -111,6 +112,28 @@ def test_the_second_signal_does_not_wait_for_a_function_that_hangs(runs):
     assert process.wait(60) == 130
     assert time.monotonic() - began < AT_ONCE_SECONDS
     assert runs.record()["steps"]["Call"]["state"] == "Stopped"
+
+
+def test_a_signal_behind_the_last_step_changes_nothing(runs):
+    """It comes while a function that ends anyway is at work."""
+    call = {"Name": "Call", "Type": "Lambda", "Arguments": {}, "FunctionArn": "last", "OutputParameters": []}
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
+    process = runs.start(call, functions={"last": code})
+    assert process.wait(60) == 0
+    assert (runs.record()["state"], runs.record()["failure"]) == ("Succeeded", None)
+
+
+def test_what_a_killed_run_left_ends_although_its_job_is_another_now(runs):
+    process = runs.start(processing("Work", WITH_WORKER))
+    worker = worker_of(runs, "Work")
+    running = runs.processes("Work")
+    process.kill()
+    process.wait()
+    for number in set(running) - {worker}:
+        os.kill(number, signal.SIGKILL)
+    assert runs.run(processing("Other", "")).exit_code == 0
+    assert process_identity(worker) is None
+    assert any(line.startswith("Ending 1 process that") for line in runs.lines)
 
 
 def test_the_worker_of_a_killed_launcher_has_ended_with_the_job(runs):
