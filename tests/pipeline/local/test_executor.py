@@ -695,7 +695,8 @@ def test_a_folder_in_use_is_refused_and_a_dead_run_taken_over_with_its_processes
     result = bench.run(definition)
     assert result.exit_code == 0
     assert bench.progress.lines == [
-        f"The run of process {process.pid} in {bench.run_folder} ended without cleaning up: taking it over"
+        f"The run of process {process.pid} in {bench.run_folder} ended without cleaning up: taking it over",
+        f"Ending 1 process that an earlier run in {bench.run_folder} left",
     ]
     assert process_identity(orphan["process_id"]) != orphan["identity"]
 

@@ -99,14 +99,16 @@ def test_a_run_that_is_ending_still_holds_its_folder_and_leaves_nothing_to_take_
     assert not runs.lines
 
 
-def test_the_lock_of_a_dead_process_is_taken_over_in_one_line(runs):
+def test_the_lock_of_a_dead_process_is_taken_over_and_what_it_left_is_ended_a_line_each(runs):
     process = runs.start(processing("Slow", WAITS))
     runs.wait_for(is_at_work(runs))
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert runs.run(processing("Other", "")).exit_code == 0
+    # The worker, unlike launch.py, does not notice that the run is gone.
     assert runs.lines == [
-        f"The run of process {process.pid} in {runs.run_folder} ended without cleaning up: taking it over"
+        f"The run of process {process.pid} in {runs.run_folder} ended without cleaning up: taking it over",
+        f"Ending 1 process that an earlier run in {runs.run_folder} left",
     ]
     assert runs.run(processing("Other", "")).exit_code == 0
     assert not runs.lines
