@@ -56,7 +56,6 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCE
 MEMORY_SETTINGS = ("device_batch_blocks", "batch_conversations", "batch_tokens", "max_training_bytes", "max_documents",
                    "max_tokens", "block_tokens")  # fmt: skip
 # Where the kernel tells how much memory these processes may have: cgroup v2, v1.
-MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 CONTROL_GROUPS = "/sys/fs/cgroup"
 # How often it killed a process of the whole machine for want of memory, other people's among them.
 MACHINE_MEMORY_KILLS = "/proc/vmstat"
@@ -360,22 +359,24 @@ def describe_end(
 def memory_line(was_short: bool, arguments: Sequence[str]) -> str:
     """What to say of a step that SIGKILL ended. ru_maxrss, in KiB on Linux, is that of the largest process."""
     unit = 1 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
+    peak, limit = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit, memory_limit()
+    sizes = f"peak {peak / 1e9:.2f} GB; limit {limit / 1e9:.2f} GB"
+    # What kills early for want of memory, as systemd-oomd does, is not counted by the kernel; it leaves such a job alone.
+    if not was_short and peak * processes_per_host() < limit / 2:
+        return f"killed (SIGKILL) from outside, not for want of memory: {sizes}. Give the same command again."
     certainty = "for want of memory" if was_short else "most likely for want of memory"
     given = [name for name in MEMORY_SETTINGS if any(word.startswith(f"--{name}=") for word in arguments)]
     lowered = f"Lower {' or '.join(given)}, or use" if given else "Use"
-    return (
-        f"killed (SIGKILL), {certainty}: peak {peak / 1e9:.2f} GB; limit {memory_limit() / 1e9:.2f} GB. "
-        f"{lowered} a machine with more memory."
-    )
+    return f"killed (SIGKILL), {certainty}: {sizes}. {lowered} a machine with more memory."
 
 
 def memory_limit() -> int:
-    """The memory that this job may use: the machine's, or its container's where that is less."""
+    """The memory that this job may use: the machine's, or its control group's where that is less."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for place in MEMORY_LIMITS:
-        with suppress(OSError, ValueError):
-            limits.append(int(Path(place).read_text()))
+    for group in {place.parent for place in memory_kill_places()}:
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with suppress(OSError, ValueError):
+                limits.append(int((group / name).read_text()))
     return min(limits)
 
 

@@ -30,10 +30,10 @@ def fail(line, code):
     sys.exit(code)
 if "fails" in words:
     fail(words["fails"], int(words["exit_code"]))
-if "dies" in words:
-    os.kill(os.getpid(), signal.SIGKILL)
 if "hoards" in words:
     hoard = [b"x" * 1_000_000 for _ in range(int(words["hoards"]))]
+if "dies" in words:
+    os.kill(os.getpid(), signal.SIGKILL)
 if "crashes" in words:
     raise RuntimeError("no contract yet")
 if "waits" in words:
@@ -197,7 +197,19 @@ def test_a_killed_step_is_told_by_its_signal(container):
 
     assert container.launch("--step=tiny", "--dies=1")[0] == 137
     line = (container.root / "output/message").read_text()
-    assert line.startswith("error: killed (SIGKILL), most likely for want of memory: peak 0.0")
+    assert line.startswith("error: killed (SIGKILL) from outside, not for want of memory: peak 0.0")
+    assert line.endswith(" GB. Give the same command again.")
+
+
+def test_a_step_that_is_killed_near_its_limit_had_most_likely_no_memory_left(container):
+    container.processing()
+    with memory_limit(120_000_000) as processes:
+        started = container.start(
+            "--step=tiny", "--hoards=70", "--dies=1", before=lambda: processes.write_text(str(os.getpid()))
+        )
+        started.communicate(timeout=60)
+    line = (container.root / "output/message").read_text()
+    assert line.startswith("error: killed (SIGKILL), most likely for want of memory: peak 0.")
     assert line.endswith(" GB. Use a machine with more memory.")
 
 
