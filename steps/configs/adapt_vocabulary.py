@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from steps.contract import StepConfig
+from steps.contract import LARGEST_SEED, StepConfig
 
 Initialiser = Literal["copy+subtoken_mean", "copy+mean", "focus", "extend", "normal"]
 
@@ -26,7 +26,7 @@ class AdaptVocabularyConfig(StepConfig):
     focus_training_bytes: int = Field(
         32 * 2**20, ge=1, description="training text for the static embedding of focus; 32 MiB take 2 GB of memory"
     )
-    seed: int = Field(0, ge=0, description="seed of what is drawn: normal, focus")
+    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of what is drawn: normal, focus")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where present")
     trust_remote_code: bool = Field(
         False, description="run the model's own code (auto_map of its config.json) on this machine"

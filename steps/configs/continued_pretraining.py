@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from steps.contract import StepConfig
+from steps.contract import LARGEST_SEED, StepConfig
 
 # Settings that change speed, reports and safety, but not what is learned: with another value the step goes on from the
 # same checkpoints, so they count neither in a checkpoint's key nor in the place where checkpoints lie.
@@ -85,7 +85,7 @@ class ContinuedPretrainingConfig(StepConfig):
         le=0.9,
         description="share of the training blocks that come from the source corpus, where one was given",
     )
-    seed: int = Field(0, ge=0, description="seed of the order of the blocks")
+    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the order of the blocks")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where present")
     trust_remote_code: bool = Field(
         False, description="run the model's own code (auto_map of its config.json) on this machine"

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from steps.contract import StepConfig
+from steps.contract import LARGEST_SEED, StepConfig
 
 
 class EvaluateModelConfig(StepConfig):
@@ -21,7 +21,7 @@ class EvaluateModelConfig(StepConfig):
     sample_prompt_words: int = Field(12, ge=1, description="words of a held-out document that make its prompt")
     sample_new_tokens: int = Field(40, ge=1, description="tokens of one continuation at most")
     bootstrap_resamples: int = Field(2_000, ge=100, description="resamples of the paired bootstrap")
-    seed: int = Field(0, ge=0, description="seed of the bootstrap")
+    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the bootstrap")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where present")
     trust_remote_code: bool = Field(
         False, description="run the model's own code (auto_map of its config.json) on this machine"

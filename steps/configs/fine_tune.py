@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from steps.contract import StepConfig
+from steps.contract import LARGEST_SEED, StepConfig
 
 
 class FineTuneConfig(StepConfig):
@@ -28,7 +28,7 @@ class FineTuneConfig(StepConfig):
     gradient_accumulation_steps: int = Field(1, ge=1, description="passes that make one optimizer step")
     validation_share: float = Field(0.1, gt=0, lt=0.5, description="share of conversations held out by hash")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="compute precision of the training")
-    seed: int = Field(0, ge=0, description="seed of the adapter and of the order")
+    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the adapter and of the order")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where present")
     trust_remote_code: bool = Field(
         False, description="run the model's own code (auto_map of its config.json) on this machine"

@@ -73,7 +73,7 @@ from steps.contract.seals import (
     seal,
     seal_path,
 )
-from steps.contract.settings import StepConfig, config_arguments, describe_validation_error, parse_config
+from steps.contract.settings import LARGEST_SEED, StepConfig, config_arguments, describe_validation_error, parse_config
 
 __all__ = [
     "CODE_DIGEST_VARIABLE",
@@ -84,6 +84,7 @@ __all__ = [
     "EXIT_INTERRUPTED",
     "EXIT_TERMINATED",
     "EXIT_USER_ERROR",
+    "LARGEST_SEED",
     "MANIFEST_NAME",
     "METRICS_LINE_PREFIX",
     "PLACE_ERRORS",

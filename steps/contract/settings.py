@@ -10,6 +10,9 @@ import pydantic
 
 from steps.contract.errors import ConfigError, nearest_name
 
+# What every library that draws takes.
+LARGEST_SEED = 2**32 - 1
+
 
 class StepConfig(pydantic.BaseModel):
     """Base of every step's settings: frozen, no unknown fields, no NaN or infinity."""

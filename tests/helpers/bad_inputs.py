@@ -205,6 +205,7 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     "share-of-half": lambda place: place.run("--set", "prepare_corpus.test_share=0.6"),
     "value-no-number": lambda place: place.run("--set", "fine_tune.learning_rate=fast"),
     "value-no-whole-number": lambda place: place.run("--set", "fine_tune.seed=1.5"),
+    "seed-too-large": lambda place: place.run("--set", "fine_tune.seed=99999999999999999999999"),
     "value-nan": lambda place: place.run("--set", "thresholds.max_bits_per_byte=.nan"),
     "value-none-of-the-choices": lambda place: place.run("--set", "fine_tune.precision=half"),
     "value-no-boolean": lambda place: place.run("--set", "prepare_corpus.repair_homoglyphs=perhaps"),
