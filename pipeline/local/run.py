@@ -134,12 +134,14 @@ def check_writable(name: str, folder: Path) -> None:
 
 
 def split_parameters(parameters: Iterable[str]) -> dict[str, str]:
-    """Names and values of `Name=value` texts."""
+    """Names and values of `Name=value` texts. Raises ConfigError for any other text, and for a name that comes twice."""
     values: dict[str, str] = {}
     for text in parameters:
         name, equals, value = text.partition("=")
         if not equals:
             raise ConfigError("--param", text, limit="Name=value", remedy="Put = between name and value.")
+        if name in values:
+            raise ConfigError(f"--param {name}", "given twice", remedy="Give it once.")
         values[name] = value
     return values
 

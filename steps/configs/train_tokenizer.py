@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from steps.contract import StepConfig
 
@@ -25,3 +25,10 @@ class TrainTokenizerConfig(StepConfig):
     )
     chosen: str = Field("", description="name of the candidate to take, such as bbpe-4096; empty: by the rule")
     base_model_digest: str = Field("", description="digest of the base model, for the cache key")
+
+    @field_validator("vocabulary_sizes")
+    @classmethod
+    def _each_size_once(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(sizes)) < len(sizes):
+            raise ValueError("each size once")
+        return sizes
