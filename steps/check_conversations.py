@@ -15,7 +15,7 @@ from pathlib import Path
 
 from steps.configs.fine_tune import FineTuneConfig
 from steps.contract import EXIT_DONE, EXIT_USER_ERROR, mendable_error
-from steps.text.conversations import check_unusable, read_conversations
+from steps.text.conversations import check_questions, check_unusable, question_of, read_conversations
 
 
 def main() -> int:
@@ -32,6 +32,7 @@ def main() -> int:
     try:
         found = read_conversations(arguments.path)
         check_unusable(found.unusable, found.lines, arguments.max_dropped_share)
+        check_questions(len({question_of(messages) for messages in found.conversations}))
     except Exception as error:
         # Not the data's faults alone: a path that is too long, a folder that may not be listed, no memory.
         fault = mendable_error(error, arguments.path)

@@ -35,7 +35,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from steps.configs.fine_tune import FineTuneConfig
-from steps.contract import ConfigError, Folder, StepError, StepFolders, report, run_step, warn, write_json
+from steps.contract import ConfigError, Folder, StepFolders, report, run_step, warn, write_json
 from steps.modeling.adapter import check_target_modules, merge_adapter
 from steps.modeling.adapter_training import train_adapter
 from steps.modeling.generation import continue_greedily, stop_token_ids
@@ -55,6 +55,7 @@ from steps.text.conversations import (
     Conversations,
     Message,
     Unusable,
+    check_questions,
     check_unusable,
     note_unusable,
     read_conversations,
@@ -196,8 +197,7 @@ def split_examples(examples: list[Example], validation_share: float) -> tuple[li
     Raises StepError for fewer than two different questions.
     """
     shares = {example.question_digest: hash_share(example.question_digest) for example in examples}
-    if len(shares) < 2:
-        raise StepError("conversations", len(shares), limit="at least 2 questions", remedy="Give more conversations.")
+    check_questions(len(shares))
     ranked = sorted(shares, key=lambda digest: shares[digest])
     chosen = [digest for digest in ranked if shares[digest] < validation_share]
     # A handful of conversations may leave a side empty by chance: one question each, then.

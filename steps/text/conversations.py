@@ -31,6 +31,8 @@ FORMS_TEXT = f"{MESSAGES_FORM}, {', '.join(PAIR_FORMS)}"
 NO_ANSWER = "no answer"
 EMPTY_TURN = "empty turn"
 OUT_OF_ORDER = "roles out of order"
+# One to train on, one to hold out.
+LEAST_QUESTIONS = 2
 OTHER_FORM = "another form than the file's first line"
 
 
@@ -119,6 +121,19 @@ def check_unusable(unusable: dict[str, Unusable], lines: int, max_share: float) 
         limit=f"a share of {max_share:g}",
         remedy="Mend the conversations or raise fine_tune.max_dropped_share.",
     )
+
+
+def question_of(messages: Sequence[Message]) -> tuple[str, ...]:
+    """What stands before the first answer, a system message included: conversations that share it are one question."""
+    roles = [message["role"] for message in messages]
+    return tuple(message["content"].strip() for message in messages[: roles.index("assistant")])
+
+
+def check_questions(questions: int) -> None:
+    """Raises StepError for fewer different questions than training and held-out conversations need."""
+    if questions < LEAST_QUESTIONS:
+        limit = f"at least {LEAST_QUESTIONS} questions"
+        raise StepError("conversations", questions, limit=limit, remedy="Give more conversations.")
 
 
 def conversation_fault(messages: Sequence[Message]) -> LineError | None:

@@ -299,6 +299,8 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
         messages("user", "assistant", "system", "user", "assistant")
     ),
     "conversations-end-with-question": lambda place: place.conversations(messages("user", "assistant", "user")),
+    "conversations-one": lambda place: place.conversations(messages("user", "assistant")),
+    "conversations-one-question": lambda place: place.conversations(good=3),
     # --- the base model
     "model-missing": lambda place: place.run(base_model=place.bad / "none"),
     "model-is-a-file": lambda place: place.run(base_model=place.folder / "corpus.jsonl"),
