@@ -32,7 +32,7 @@ from pipeline.command_options import (
 )
 from pipeline.error_lines import error_as_json
 from pipeline.model_commands import check_registry, models
-from pipeline.streams import OUTPUT, OutputError, flush, leave_terminal, open_closed_streams, tell
+from pipeline.streams import OUTPUT, OutputError, flush, leave_terminal, open_streams, silence, tell
 
 # Of steps.contract, which the help does not import.
 EXIT_TERMINATED = 143
@@ -168,18 +168,15 @@ def doctor(
 def main(arguments: list[str] | None = None) -> None:
     """Runs a command and exits: 0 done, 1 user error (usage too), 2 gate closed, 70 our bug, 130 interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    open_closed_streams()
+    open_streams()
     # As an exception, so that what was begun is ended; a run has its own way while steps are at work.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(EXIT_TERMINATED))
     # Ignored under nohup, and then it stays so.
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
         signal.signal(signal.SIGHUP, hung_up)
-    # A path may hold letters that the terminal's encoding lacks.
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     code = command_code(arguments, as_json="--json" in arguments)
     try:
-        flush(sys.stdout, OUTPUT)
+        flush()
     except OutputError as error:
         tell(f"error: {error}")
         code = code or 1
@@ -209,8 +206,8 @@ def command_code(arguments: list[str], as_json: bool) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return print_error("interrupted", 130, as_json)
     except OutputError as error:
-        tell(f"error: {error}")
-        return 1
+        silence(OUTPUT)
+        return print_error(str(error), 1, as_json=False)
     except BrokenPipeError:
         # Of commands that can only end well: the others print `for_a_reader`.
         return 0

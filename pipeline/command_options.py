@@ -107,7 +107,7 @@ def for_a_reader() -> Iterator[None]:
         yield
     except BrokenPipeError:
         silence(OUTPUT)
-    flush(sys.stdout, OUTPUT)
+    flush()
 
 
 def print_json(value: Any) -> None:

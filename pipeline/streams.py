@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import sys
-from typing import TextIO
+from typing import Any
 
 OUTPUT, ERRORS = 1, 2
 
@@ -17,12 +18,37 @@ class OutputError(Exception):
         super().__init__(f"standard output: {error.strerror}. Make space or name another place, then try again.")
 
 
-def open_closed_streams() -> None:
-    """A stream that the caller closed (`>&-`) is one that nobody reads: as if it went to /dev/null."""
+class _Output(io.FileIO):
+    """The descriptor of standard output. What cannot be written is an OutputError wherever it is noticed: Python writes
+    when its buffer is full, in the middle of whatever fills it. A reader who has gone is told as ever."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(error) from error
+
+
+def open_streams() -> None:
+    """A stream that the caller closed (`>&-`) is one that nobody reads: as if it went to /dev/null.
+
+    Both take every letter: a path may hold some that the terminal's encoding lacks.
+    """
     for name, number in (("stdout", OUTPUT), ("stderr", ERRORS)):
         if getattr(sys, name) is None:
             silence(number)
             setattr(sys, name, os.fdopen(number, "w", closefd=False))
+        # Where Python's own stands aside, as in tests, its place is taken by one that knows what to do.
+        if getattr(sys, name) is getattr(sys, f"__{name}__"):
+            getattr(sys, name).reconfigure(errors="backslashreplace")
+    stdout = sys.__stdout__
+    if isinstance(stdout, io.TextIOWrapper) and sys.stdout is stdout:
+        stdout.flush()
+        writer = io.BufferedWriter(_Output(OUTPUT, "w", closefd=False))
+        at_once = stdout.line_buffering or stdout.write_through
+        sys.stdout = io.TextIOWrapper(writer, stdout.encoding, "backslashreplace", line_buffering=at_once)
 
 
 def silence(number: int) -> None:
@@ -42,17 +68,18 @@ def leave_terminal() -> None:
             silence(number)
 
 
-def flush(stream: TextIO, number: int) -> None:
-    """Writes out what a stream holds. A reader who has gone, as `head` goes, is no fault.
+def flush() -> None:
+    """Writes out what standard output holds. A reader who has gone, as `head` goes, is no fault.
 
     Raises OutputError where it cannot be written. What is left goes nowhere then, for Python flushes at its end too.
     """
     try:
-        stream.flush()
-    except OSError as error:
-        silence(number)
-        if not isinstance(error, BrokenPipeError):
-            raise OutputError(error) from error
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence(OUTPUT)
+    except OutputError:
+        silence(OUTPUT)
+        raise
 
 
 def tell(line: str) -> None:

@@ -32,7 +32,7 @@ def summary_lines(result: RunResult, registry_folder: Path) -> list[str]:
         lines.append(f"model version:  {version.version}, {version.status}{existing}{approve}")
         following = f"langadapt models show {version.version}{option}"
     elif any(not gate.open for gate in result.gates.values()):
-        lines.append("model version:  none registered, the gate is closed")
+        lines.append(f"model version:  none registered, {why_closed(result)}")
         following = "change a limit or the training, then the same command again"
     elif result.selection and not result.exit_code:
         following = "the same command without the selection brings the rest up to date"
@@ -70,14 +70,32 @@ def fertility_line(result: RunResult) -> str:
 
 def bits_per_byte_line(result: RunResult) -> str:
     """Bits per byte of base, pretrained model and candidate; empty where Evaluate did not finish."""
+    evaluation = evaluation_of(result)
+    if evaluation is None:
+        return ""
+    measured = evaluation.bits_per_byte
+    return (
+        f"bits per byte:  base {measured.base:.4f} -> pretrained {measured.pretrained:.4f} "
+        f"-> candidate {measured.candidate:.4f}"
+    )
+
+
+def why_closed(result: RunResult) -> str:
+    """That the gate is closed; and where it measured the approved version itself, trained again, that too."""
+    evaluation = evaluation_of(result)
+    if evaluation is not None and evaluation.champion.present:
+        champion = evaluation.champion
+        if champion.improvement == 0 and champion.improvement_ci95 == (0, 0):
+            return "the candidate equals the approved version in every document"
+    return "the gate is closed"
+
+
+def evaluation_of(result: RunResult) -> Evaluation | None:
+    """What Evaluate measured; None where it did not finish."""
     for folder in output_folders(result):
         if (folder / "evaluation.json").is_file():
-            measured = Evaluation.model_validate_json((folder / "evaluation.json").read_bytes()).bits_per_byte
-            return (
-                f"bits per byte:  base {measured.base:.4f} -> pretrained {measured.pretrained:.4f} "
-                f"-> candidate {measured.candidate:.4f}"
-            )
-    return ""
+            return Evaluation.model_validate_json((folder / "evaluation.json").read_bytes())
+    return None
 
 
 def gate_line(result: RunResult) -> str:

@@ -151,6 +151,7 @@ def test_approving_makes_a_champion(place: Workplace) -> None:
     *others, champion = place.execution()["gates"]["QualityGate"]["conditions"]
     assert [condition["holds"] for condition in others] == [True] * 3
     assert not champion["holds"]
+    assert "none registered, the candidate equals the approved version in every document" in again.stdout
     assert len(place.versions()) == before
     # A rejected version is no champion any more, and stays rejected when its model is made again.
     assert place.langadapt("models", "reject", "1", "--comment", "a test").returncode == EXIT_DONE
