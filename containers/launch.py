@@ -361,7 +361,7 @@ def memory_line(was_short: bool, arguments: Sequence[str]) -> str:
     unit = 1 if sys.platform == "darwin" else 1024
     peak, limit = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit, memory_limit()
     sizes = f"peak {peak / 1e9:.2f} GB; limit {limit / 1e9:.2f} GB"
-    # What kills early for want of memory, as systemd-oomd does, is not counted by the kernel; it leaves such a job alone.
+    # The kernel does not count what other programs kill for want of memory, as systemd-oomd does: jobs that take much.
     if not was_short and peak * processes_per_host() < limit / 2:
         return f"killed (SIGKILL) from outside, not for want of memory: {sizes}. Give the same command again."
     certainty = "for want of memory" if was_short else "most likely for want of memory"

@@ -1,4 +1,4 @@
-"""Commands whose streams are closed or full, whose folder has gone, and names that lead nowhere: one line, no traceback."""
+"""Commands whose streams are closed or full, whose folder has gone, names that lead nowhere: one line, no traceback."""
 
 import json
 import os
