@@ -19,8 +19,8 @@ from typing import Any
 
 from steps.contract import StepError
 from steps.text.corpus import text_sha256
-from steps.text.opening import read_lines
-from steps.text.reading import READ_ERRORS, is_valid_unicode, text_files
+from steps.text.opening import read_lines, refusing_unreadable
+from steps.text.reading import is_valid_unicode, text_files
 
 CHOICE = "choice"
 NEXT_WORD = "next_word"
@@ -68,11 +68,8 @@ def read_accuracy_tasks(path: Path, max_items: int) -> list[AccuracyTask]:
         name = re.sub(r"\.jsonl(\.gz|\.zst)?$", "", file.name, flags=re.IGNORECASE)
         if name in tasks:
             raise StepError(str(file), f"a second file of the name {name}", remedy="Rename one of them.")
-        try:
+        with refusing_unreadable(file):
             items = list(_read_items(file))
-        except READ_ERRORS as error:
-            value = f"cannot be read ({type(error).__name__}: {error})"
-            raise StepError(str(file), value, remedy="Give a whole, undamaged file.") from error
         if not items:
             raise StepError(str(file), "no items in it", limit="at least 1", remedy="Put items there or take it away.")
         kind = NEXT_WORD if len(items[0].choices) == 1 else CHOICE

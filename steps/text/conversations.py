@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from steps.contract import StepError
-from steps.text.opening import read_lines
-from steps.text.reading import READ_ERRORS, is_valid_unicode, text_files
+from steps.text.opening import read_lines, refusing_unreadable
+from steps.text.reading import is_valid_unicode, text_files
 
 Message = dict[str, str]
 ROLES = ("system", "user", "assistant")
@@ -78,7 +78,7 @@ def read_conversations(path: Path) -> Conversations:
     for file in text_files(path, (".jsonl",)):
         form = None
         name = file.name if file == path else file.relative_to(path).as_posix()
-        try:
+        with refusing_unreadable(file):
             for number, line in read_lines(file):
                 if not line.strip():
                     continue
@@ -92,9 +92,6 @@ def read_conversations(path: Path) -> Conversations:
                 else:
                     found.conversations.append(messages)
                     found.places.append(where)
-        except READ_ERRORS as error:
-            fault_text = f"cannot be read ({type(error).__name__}: {error})"
-            raise StepError(str(file), fault_text, remedy="Give a whole, undamaged file.") from error
         if form is not None and form not in forms:
             forms.append(form)
     if not found.lines:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import io
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow
 import zstandard
 
-from steps.contract import StepError
+from steps.contract import StepError, mendable_error
 
 KINDS = (".jsonl", ".txt", ".parquet")
 COMPRESSIONS = (".gz", ".zst")
@@ -30,6 +33,8 @@ OTHER_STARTS = {
 MAX_LINE_BYTES = 64 * 2**20
 # Four bytes of zstd can stand for 128 KiB: what is decompressed at once is 32 MiB at most.
 ZSTD_READ_BYTES = 1 << 10
+# What the libraries raise for bytes that are not what they should be; the system's own errors are among them.
+_READ_ERRORS = (OSError, EOFError, zlib.error, zstandard.ZstdError, pyarrow.ArrowException)
 
 
 def file_kind(path: Path) -> tuple[str, str]:
@@ -48,6 +53,24 @@ def open_bytes(file: Path) -> io.BufferedIOBase:
     if compression == ".zst":
         return io.BufferedReader(_WholeZstd(file), 1 << 17)
     return file.open("rb")
+
+
+@contextmanager
+def refusing_unreadable(file: Path) -> Iterator[None]:
+    """Raises StepError, which names the file, where its content is damaged or the system does not give it.
+
+    MemoryError goes on: it is no fault of the file.
+    """
+    try:
+        yield
+    except _READ_ERRORS as error:
+        if isinstance(error, MemoryError):
+            raise
+        if fault := mendable_error(error, file):
+            raise fault from error
+        is_of_system = isinstance(error, OSError) and error.errno is not None
+        remedy = "Look at the place where it lies." if is_of_system else "Give a whole, undamaged file."
+        raise StepError(str(file), f"cannot be read ({type(error).__name__}: {error})", remedy=remedy) from error
 
 
 def read_lines(file: Path) -> Iterator[tuple[int, bytes]]:

@@ -6,9 +6,7 @@ In .jsonl a line is a document, in .parquet a row; in .txt documents are separat
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,12 +15,11 @@ from typing import IO, Any
 
 import pyarrow
 import pyarrow.parquet
-import zstandard
 
-from steps.contract import StepError, all_files
-from steps.text.opening import KINDS, MAX_LINE_BYTES, file_kind, open_bytes, read_lines
+from steps.contract import StepError, all_files, place_error
+from steps.text.opening import KINDS, MAX_LINE_BYTES, file_kind, open_bytes, read_lines, refusing_unreadable
 
-READ_ERRORS = (OSError, EOFError, zlib.error, zstandard.ZstdError, pyarrow.ArrowException)
+UNPACKED_AT_ONCE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -65,16 +62,13 @@ def read_records(path: Path, text_field: str) -> Iterator[Record]:
     for file in text_files(path):
         kind, _ = file_kind(file)
         name = file.name if file == path else file.relative_to(path).as_posix()
-        try:
+        with refusing_unreadable(file):
             if kind == ".parquet":
                 yield from _parquet_records(file, name, text_field)
             elif kind == ".jsonl":
                 yield from _jsonl_records(file, name, text_field)
             else:
                 yield from _txt_records(file, name)
-        except READ_ERRORS as error:
-            value = f"cannot be read ({type(error).__name__}: {error})"
-            raise StepError(str(file), value, remedy="Give a whole, undamaged file.") from error
 
 
 def is_valid_unicode(text: str) -> bool:
@@ -156,10 +150,20 @@ def _open_parquet(file: Path) -> Iterator[IO[bytes]]:
             yield plain
         return
     with tempfile.TemporaryFile() as unpacked:
-        with open_bytes(file) as stream:
-            shutil.copyfileobj(stream, unpacked)
+        _unpack(file, unpacked)
         unpacked.seek(0)
         yield unpacked
+
+
+def _unpack(file: Path, unpacked: IO[bytes]) -> None:
+    with open_bytes(file) as stream:
+        while piece := stream.read(UNPACKED_AT_ONCE_BYTES):
+            try:
+                unpacked.write(piece)
+                unpacked.flush()
+            except OSError as error:
+                # It is the temporary folder that is full, neither the file's disk nor the output's.
+                raise place_error(error, place=Path(tempfile.gettempdir())) from error
 
 
 def _parquet_records(file: Path, name: str, text_field: str) -> Iterator[Record]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -21,7 +23,7 @@ from steps.contract import EXIT_DONE, EXIT_USER_ERROR, StepError, run_step
 from steps.prepare_corpus import FOLDERS, prepare_corpus
 from steps.schemas.corpus import FaultSummary
 from steps.text.corpus import read_summary
-from steps.text.opening import MAX_LINE_BYTES
+from steps.text.opening import MAX_LINE_BYTES, refusing_unreadable
 from steps.text.reading import read_records
 
 ROOT = Path(__file__).parents[2]
@@ -208,4 +210,36 @@ def test_a_file_that_may_not_be_read_is_named() -> None:
             "try:\n    list(read_records(Path(sys.argv[1]), 'text'))\nexcept StepError as error:\n    print(error)\n"
         )
         done = subprocess.run([sys.executable, "-c", script, name, number], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.startswith(f"{folder / 'a.jsonl'}: cannot be read (PermissionError"), done.stderr
+    remedy = "Give this user the right to it, or name another place."
+    assert done.stdout == f"{folder / 'a.jsonl'}: Permission denied. {remedy}\n", done.stderr
+
+
+def test_what_the_system_refuses_is_not_told_as_a_damaged_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    refused = f"{path}: Too many open files. Raise the limit of open files"
+    with pytest.raises(StepError, match=re.escape(refused)), refusing_unreadable(path):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+    with pytest.raises(MemoryError), refusing_unreadable(path):
+        raise pyarrow.ArrowMemoryError("malloc of size 64 failed")
+    gone = r"FileNotFoundError: .*\)\. Look at the place where it lies\.$"
+    with pytest.raises(StepError, match=gone), refusing_unreadable(path):
+        path.read_bytes()
+
+
+def test_a_full_temporary_folder_is_named_where_parquet_is_unpacked(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the full disk."""
+    pyarrow.parquet.write_table(pyarrow.table({"text": [os.urandom(30_000).hex()]}), tmp_path / "a.parquet")
+    packed = tmp_path / "a.parquet.gz"
+    packed.write_bytes(gzip.compress((tmp_path / "a.parquet").read_bytes()))
+    script = (
+        "import resource, sys\nfrom pathlib import Path\nfrom steps.contract import StepError\n"
+        "from steps.text.reading import read_records\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try:\n    list(read_records(Path(sys.argv[1]), 'text'))\nexcept StepError as error:\n    print(error)\n"
+    )
+    (tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    done = subprocess.run(
+        [sys.executable, "-c", script, packed], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.startswith(f"{tmp_path / 'temporary'}: File too large. Raise the limit"), done.stderr
