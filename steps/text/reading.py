@@ -41,7 +41,10 @@ class Record:
 
 def text_files(path: Path, kinds: tuple[str, ...] = KINDS) -> list[Path]:
     """The readable files of a folder, sorted, or the one file. Raises StepError where there is none, and for a link
-    that leads nowhere or back."""
+    that leads nowhere or back.
+
+    What a folder holds for other programs (see is_hidden) is passed over.
+    """
     limit = ", ".join(kinds) + ", each also .gz or .zst"
     if path.is_file():
         if file_kind(path)[0] not in kinds:
@@ -49,12 +52,17 @@ def text_files(path: Path, kinds: tuple[str, ...] = KINDS) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise StepError(str(path), "does not exist", remedy="Name a file or a folder.")
-    entries = [path / name for name in all_files(path)]
+    entries = [path / name for name in all_files(path) if not is_hidden(name)]
     files = [entry for entry in entries if file_kind(entry)[0] in kinds]
     if not files:
         found = f" among {len(entries):,}, such as {entries[0].name}" if entries else ""
         raise StepError(str(path), f"no text files in it{found}", limit=limit, remedy="Put the text there.")
     return files
+
+
+def is_hidden(name: str) -> bool:
+    """True where a part of a relative path begins with a dot (.git, .DS_Store, ._text.jsonl) or is __MACOSX."""
+    return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
 
 
 def read_records(path: Path, text_field: str) -> Iterator[Record]:

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from steps.contract import StepError
-from steps.text.reading import read_records
+from steps.text.reading import read_records, text_files
 
 TEXTS = ["Birinci sənəd buradadır.", "İkinci sənəd: ı, i, ə, ğ, ş, ç, ö, ü.", "Üçüncü sətir."]
 
@@ -103,3 +103,16 @@ def test_a_zstd_file_that_grows_a_ten_thousandfold_is_read_in_seconds(tmp_path: 
     file = tmp_path / "text.jsonl.zst"
     file.write_bytes(zstandard.compress(b'{"text": "a"}\n' * 500_000))
     assert sum(1 for _ in read_records(file, "text")) == 500_000
+
+
+def test_what_other_programs_put_into_a_folder_is_no_text(tmp_path):
+    folder = tmp_path / ".kept" / "corpus"
+    for name in ("a.txt", ".git/b.txt", "__MACOSX/c.txt", "part/._d.txt", "part/e.txt", ".f.jsonl"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("Salam")
+    assert [file.relative_to(folder).as_posix() for file in text_files(folder)] == ["a.txt", "part/e.txt"]
+    assert text_files(folder / ".git" / "b.txt") == [folder / ".git" / "b.txt"]
+    (folder / "a.txt").unlink()
+    (folder / "part" / "e.txt").unlink()
+    with pytest.raises(StepError, match="no text files in it; limit"):
+        text_files(folder)
