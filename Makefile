@@ -38,7 +38,7 @@ bench-gpu: $(DEV_STAMP)  ## a Llama 3.2 1B on one GPU, eager against Liger, by b
 	$(BIN)/python tests/bench/gpu_throughput.py
 
 bench-phases: $(DEV_STAMP)  ## initialisers and phases compared on real text, three seeds, about 12 minutes
-	$(BIN)/python tests/bench/compare_training.py --output docs/training-comparison.json
+	$(BIN)/python tests/bench/compare_training.py
 
 results: $(DEV_STAMP)  ## measures, writes results.json and the README's tables
 	$(BIN)/python tests/make_results.py

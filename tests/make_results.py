@@ -1,10 +1,12 @@
 """`make results`: measures what the README states, writes docs/results.json, and renders the README's figures from it.
 
-    python tests/make_results.py            measure everything, write both
-    python tests/make_results.py --render   render the README from the docs/results.json that is there
+    python tests/make_results.py [NAME ...]  measure all, or the entries named: sample_run, real_text,
+                                             training_comparison; write both files
+    python tests/make_results.py --render    render the README from the docs/results.json that is there
 
 Each entry keeps its command, the commit and the machine. The real text is read from LANGADAPT_REAL_TEXT (a folder with
-az_laws.jsonl, az_qa.jsonl and az_heldout_wiki.jsonl); without it that entry stays as it was measured last.
+az_laws.jsonl, az_qa.jsonl, az_heldout_wiki.jsonl, az_web.jsonl and az_fiction.jsonl); without it those entries stay as
+they were measured last.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from steps.contract import library_versions, read_seal, write_atomically, write_
 RESULTS = ROOT / "docs" / "results.json"
 README = ROOT / "README.md"
 REAL_TEXT = Path(os.environ.get("LANGADAPT_REAL_TEXT", ROOT.parent / "shared" / "data"))
+ENTRIES = ("sample_run", "real_text", "training_comparison")
 JOB_STEPS = (
     "PrepareCorpus", "TrainTokenizer", "TokenizeCorpus", "AdaptVocabulary", "ContinuedPretraining", "FineTune",
     "Evaluate",
@@ -145,6 +148,15 @@ def measure_real_text(commit: str) -> dict[str, Any]:
         return entry | run_figures(Path(name) / "real")
 
 
+def measure_training(commit: str) -> dict[str, Any]:
+    """Initialisers and phases compared over three seeds (see tests/bench/compare_training.py)."""
+    with tempfile.TemporaryDirectory() as name:
+        output = Path(name) / "comparison.json"
+        command = [sys.executable, str(ROOT / "tests" / "bench" / "compare_training.py"), "--output", str(output)]
+        subprocess.run(command, env={**os.environ, "LANGADAPT_REAL_TEXT": str(REAL_TEXT)}, check=True)
+        return measured("make bench-phases", commit, **json.loads(output.read_text()))
+
+
 # --- rendering ------------------------------------------------------------------------------------------------------
 
 
@@ -154,6 +166,9 @@ def render(results: dict[str, Any]) -> dict[str, str]:
         "sample_run": render_sample(results["sample_run"]),
         "real_text": render_real_text(results["real_text"]) if "real_text" in results else "not measured",
         "figures": render_figures(results["figures"], results["sample_run"]),
+        "training_comparison": (
+            render_training(results["training_comparison"]) if "training_comparison" in results else "not measured"
+        ),
     }
 
 
@@ -223,6 +238,17 @@ def render_figures(entry: dict[str, Any], sample: dict[str, Any]) -> str:
     )
 
 
+def render_training(entry: dict[str, Any]) -> str:
+    settings = entry["settings"]
+    return (
+        f"Bits per byte of held-out documents (legal codes, web pages and fiction in one), mean over "
+        f"{len(settings['seeds'])} seeds with the smallest and the largest; the sample's tiny English base model, "
+        f"{settings['phase_1_steps']} steps of embeddings only and {settings['phase_2_steps']} of all weights on "
+        f"{settings['train_bytes'] / 1e6:.0f} MB. `{entry['command']}`: {entry['seconds']} s "
+        f"({entry['machine']}, {entry['date']}, commit {entry['commit']}).\n\n" + "\n".join(entry["table"])
+    )
+
+
 def rendered_readme(text: str, results: dict[str, Any]) -> str:
     """The README with each block between `<!-- results: NAME -->` and `<!-- end -->` made anew."""
     blocks = render(results)
@@ -233,18 +259,23 @@ def rendered_readme(text: str, results: dict[str, Any]) -> str:
     return re.sub(r"<!-- results: (\w+) -->\n.*?<!-- end -->", block, text, flags=re.DOTALL)
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-    if "--render" not in sys.argv[1:]:
+    if arguments != ["--render"]:
+        if unknown := set(arguments) - set(ENTRIES):
+            raise SystemExit(f"{' '.join(sorted(unknown))}: unknown; limit {', '.join(ENTRIES)}")
         commit = clean_commit()
-        results["sample_run"], results["figures"] = measure_sample(commit)
-        if (REAL_TEXT / "az_laws.jsonl").is_file():
-            results["real_text"] = measure_real_text(commit)
-        else:
-            print(f"no real text at {REAL_TEXT}: that entry stays as it is", file=sys.stderr)
-        write_json(RESULTS, results)
+        for name in arguments or ENTRIES:
+            if name == "sample_run":
+                results["sample_run"], results["figures"] = measure_sample(commit)
+            elif not (REAL_TEXT / "az_laws.jsonl").is_file():
+                print(f"no real text at {REAL_TEXT}: {name} stays as it is", file=sys.stderr)
+            else:
+                results[name] = measure_real_text(commit) if name == "real_text" else measure_training(commit)
+            # Each as soon as it is there: the next one may fail.
+            write_json(RESULTS, results)
     write_atomically(README, rendered_readme(README.read_text("utf-8"), results))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
