@@ -80,7 +80,7 @@ def run_locally(
     # What costs little comes first: compiling takes seconds, and the sample may have to be made for a minute.
     inputs = configured_uris(config, given)
     check_inputs(config, paths_of(inputs | given, run_folder), JOB_ENVIRONMENT | package_path())
-    definition = compiled_definition(config, run_folder)
+    definition = compiled_definition(config, run_folder, progress)
     parameter_values(definition["Parameters"], given)
     select(build_graph(definition), from_step, only)
     from_sample = sample_uris(inputs | given, progress)
@@ -134,7 +134,7 @@ def check_writable(name: str, folder: Path) -> None:
 
 
 def split_parameters(parameters: Iterable[str]) -> dict[str, str]:
-    """Names and values of `Name=value` texts. Raises ConfigError for any other text, and for a name that comes twice."""
+    """Names and values of `Name=value` texts. Raises ConfigError for other texts, and for a name that comes twice."""
     values: dict[str, str] = {}
     for text in parameters:
         name, equals, value = text.partition("=")
@@ -233,17 +233,27 @@ def package_path() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{existing}" if existing else root}
 
 
-def compiled_definition(config: PipelineConfig, run_folder: Path) -> dict[str, Any]:
-    """The definition of this configuration, compiled again only where configuration, code or SDK have changed."""
-    path = run_folder / "definitions" / f"{definition_key(config)}.json"
-    try:
-        return json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
-        from pipeline.compile import compile_definition
+def compiled_definition(config: PipelineConfig, run_folder: Path, progress: Progress) -> dict[str, Any]:
+    """The definition of this configuration, compiled again only where configuration, code or SDK have changed.
 
-        text = compile_definition(config)
-        write_atomically(path, text)
-        return json.loads(text)
+    It is kept as definitions/<key>.<beginning of its sha256>.json: one whose content is another does not serve.
+    """
+    key = definition_key(config)
+    for path in sorted((run_folder / "definitions").glob(f"{key}.*.json")):
+        kept = path.read_bytes()
+        if path.name == definition_name(key, kept):
+            return json.loads(kept)
+        progress.line(f"{path} is not as it was compiled: compiling again")
+        path.unlink()
+    from pipeline.compile import compile_definition
+
+    compiled = compile_definition(config).encode()
+    write_atomically(run_folder / "definitions" / definition_name(key, compiled), compiled)
+    return json.loads(compiled)
+
+
+def definition_name(key: str, content: bytes) -> str:
+    return f"{key}.{hashlib.sha256(content).hexdigest()[:16]}.json"
 
 
 def definition_key(config: PipelineConfig) -> str:
