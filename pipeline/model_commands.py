@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -95,10 +95,7 @@ def models_approve(
     as_json: AsJson = False,
 ) -> int:
     """Approve a version: it becomes the champion that later candidates are compared with."""
-    opened = open_registry(registry)
-    before = opened.show(version, group)
-    print_status(before, opened.approve(version, comment, group=group, by=user_name()), comment, as_json)
-    return 0
+    return decide("approve", version, comment, group, registry, as_json)
 
 
 @models.command("reject")
@@ -110,9 +107,22 @@ def models_reject(
     as_json: AsJson = False,
 ) -> int:
     """Reject a version, with the reason."""
-    opened = open_registry(registry)
-    before = opened.show(version, group)
-    print_status(before, opened.reject(version, comment, group=group, by=user_name()), comment, as_json)
+    return decide("reject", version, comment, group, registry, as_json)
+
+
+def decide(
+    decision: Literal["approve", "reject"],
+    version: int,
+    comment: str,
+    group: str | None,
+    folder: Path | None,
+    as_json: bool,
+) -> int:
+    """Takes a decision on a version of the registry in a folder, and prints what has come of it."""
+    registry = open_registry(folder)
+    before = registry.show(version, group)
+    change = registry.approve if decision == "approve" else registry.reject
+    print_status(before, change(version, comment, group=group, by=user_name()), comment, as_json)
     return 0
 
 
