@@ -6,7 +6,7 @@ Reads    corpus         .jsonl, .txt, .parquet, each also .gz or .zst: the new l
          source_corpus  the base model's language, replayed in training and measured for retention (optional)
          extra_heldout  a further held-out text, kept out of training (optional)
 Writes   train/ validation/ test/ part-*.jsonl, corpus.json; extra_heldout/ and source_train/ source_validation/
-         source_test/ where given
+         source_test/ where given; findings.json, a report of what is odd about the inputs
 
 A document's place follows from its own sha256: neither the order nor the form of the input files changes the output,
 and a document stays in its split when the corpus grows.
@@ -26,85 +26,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from steps.configs.prepare_corpus import PrepareCorpusConfig
-from steps.contract import Folder, StepError, StepFolders, report, report_progress, run_step, warn, write_json
-from steps.schemas.corpus import CorpusSummary, FaultSummary, FindingSummary, SourceSummary, SplitSummary
+from steps.contract import Folder, StepError, StepFolders, report, run_step, warn, write_json
+from steps.schemas.corpus import CorpusFindings, CorpusSummary, SplitSummary
 from steps.text.appending import AppendedFile
-from steps.text.corpus import SUMMARY_NAME, SplitWriter, hash_share, text_sha256
-from steps.text.corpus_checks import SAME_LANGUAGE_DISTANCE, Finding, InputChecks, language_distance
+from steps.text.corpus import FINDINGS_NAME, SUMMARY_NAME, SplitWriter, hash_share, text_sha256
+from steps.text.corpus_checks import SAME_LANGUAGE_DISTANCE, Finding, language_distance
+from steps.text.corpus_input import Input
 from steps.text.deduplication import NearDuplicateIndex, shingles
 from steps.text.heldout import HeldoutCheck
 from steps.text.normalisation import cut, normalise, repair_homoglyphs
 from steps.text.personal_data import mask_personal_data
-from steps.text.reading import Record, read_records, text_files
+from steps.text.reading import Record, read_records
 
 FOLDERS = [
     Folder("corpus", sealed=False),
     Folder("source_corpus", sealed=False, required=False),
     Folder("extra_heldout", sealed=False, required=False),
 ]
+REPORTS = (FINDINGS_NAME,)
 # The extra held-out text goes first, so that it is the training text's copies that are dropped.
 ORDER = ("extra_heldout", "corpus", "source_corpus")
 SPOOL_BUCKETS = 256
-MAX_FAULTS_NAMED = 100
-
-
-class Input:
-    """One input: where it lies, what was read from it, what was dropped and why, what is odd about it.
-
-    kilobytes_before, kilobytes_of_all: files of the inputs before this one, and of all of them.
-    """
-
-    kilobytes_before = kilobytes_of_all = 0
-
-    def __init__(self, name: str, path: Path, config: PrepareCorpusConfig) -> None:
-        self.kilobytes = sum(file.stat().st_size for file in text_files(path)) // 1_000
-        self.name, self.path, self.config = name, path, config
-        self.lines = self.read = self.kept = self.homoglyphs = self.cut = self.unreadable = self.personal_documents = 0
-        self.dropped: Counter[str] = Counter()
-        self.personal: Counter[str] = Counter()
-        self.faults: dict[tuple[str, str], FaultSummary] = {}
-        self.checks = InputChecks(config.warned_document_share)
-
-    def tell_progress(self, share: float) -> None:
-        """`share` of this input is compared and written, of those before it all."""
-        report_progress(int(self.kilobytes_before + share * self.kilobytes), self.kilobytes_of_all, "kB")
-
-    def note_fault(self, record: Record) -> None:
-        """A line that is no document."""
-        fault = str(record.fault)
-        self.unreadable += 1
-        self.dropped[f"unreadable line: {fault}"] += 1
-        key = (record.source, fault)
-        if key in self.faults:
-            self.faults[key].lines += 1
-        elif len(self.faults) < MAX_FAULTS_NAMED:
-            self.faults[key] = FaultSummary(file=record.source, fault=fault, lines=1, first_line=record.number)
-
-    def findings(self) -> Iterator[Finding]:
-        """What is odd about the input."""
-        yield from self.checks.findings(self.dropped, self.kept)
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.personal.items()))
-        text = f"hold personal data ({kinds}). Set data.mask_personal_data to true, or take them out."
-        is_warned = self.personal.total() > 0 and not self.config.mask_personal_data
-        yield Finding("personal-data", self.personal_documents, self.read, text, is_warned)
-
-    def summary(self, findings: list[Finding]) -> SourceSummary:
-        """The counts in corpus.json."""
-        return SourceSummary(
-            read=self.read,
-            dropped=dict(sorted(self.dropped.items())),
-            homoglyphs_repaired=self.homoglyphs,
-            documents_cut=self.cut,
-            faults=list(self.faults.values()),
-            personal_data=dict(sorted(self.personal.items())),
-            findings={
-                finding.name: FindingSummary(
-                    documents=finding.documents, examined=finding.examined, warned=finding.is_warned
-                )
-                for finding in findings
-                if finding.documents
-            },
-        )
 
 
 def prepare_corpus(config: PrepareCorpusConfig, folders: StepFolders) -> dict[str, float | int]:
@@ -128,8 +70,12 @@ def prepare_corpus(config: PrepareCorpusConfig, folders: StepFolders) -> dict[st
             shares = {"extra_heldout": 1.0}
         splits |= write_splits(text_input, index, shares, folders.output, heldout)
     check_splits(splits, inputs)
-    sources = {name: inputs[name].summary(found) for name, found in tell_findings(inputs, heldout).items()}
-    summary = CorpusSummary(splits=splits, sources=dict(sorted(sources.items())))
+    findings = {name: inputs[name].findings_summary(found) for name, found in tell_findings(inputs, heldout).items()}
+    write_json(
+        folders.output / FINDINGS_NAME, CorpusFindings(sources=dict(sorted(findings.items()))).model_dump(mode="json")
+    )
+    sources = {name: text_input.summary() for name, text_input in sorted(inputs.items())}
+    summary = CorpusSummary(splits=splits, sources=sources)
     write_json(folders.output / SUMMARY_NAME, summary.model_dump(mode="json"))
     corpus = inputs["corpus"]
     personal = sum((text_input.personal for text_input in inputs.values()), Counter[str]())
@@ -187,7 +133,7 @@ def normalised_texts(text_input: Input) -> Iterator[str]:
             else:
                 yield piece
     if first_fault and text_input.unreadable > config.max_bad_line_share * text_input.lines:
-        raise too_many_faults(text_input, first_fault)
+        raise text_input.too_many_faults(first_fault)
 
 
 def clean_text(raw: str, text_input: Input) -> str:
@@ -201,19 +147,6 @@ def clean_text(raw: str, text_input: Input) -> str:
         text_input.personal += personal
         text_input.personal_documents += 1
     return masked if text_input.config.mask_personal_data else text
-
-
-def too_many_faults(text_input: Input, first: Record) -> StepError:
-    """The error of an input of which too many lines are no documents."""
-    value = (
-        f"{text_input.unreadable:,} of {text_input.lines:,} lines unreadable, "
-        f"first: {first.source} line {first.number}: {first.fault}"
-    )
-    remedy = "Mend the file or raise prepare_corpus.max_bad_line_share."
-    if first.text_like_field:
-        remedy = f"Did you mean {first.text_like_field}? Then set prepare_corpus.text_field to it."
-    limit = f"a share of {text_input.config.max_bad_line_share}"
-    return StepError(str(text_input.path), value, limit=limit, remedy=remedy)
 
 
 def write_splits(
@@ -294,4 +227,4 @@ def check_splits(splits: dict[str, SplitSummary], inputs: dict[str, Input]) -> N
 
 
 if __name__ == "__main__":
-    sys.exit(run_step(prepare_corpus, PrepareCorpusConfig, FOLDERS))
+    sys.exit(run_step(prepare_corpus, PrepareCorpusConfig, FOLDERS, reports=REPORTS))

@@ -1,4 +1,4 @@
-"""corpus.json: what PrepareCorpus kept, and what it dropped and why."""
+"""corpus.json: what PrepareCorpus kept, and what it dropped and why. findings.json: what it found odd, and where."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ class FindingSummary(BaseModel):
 class SourceSummary(BaseModel):
     """One input: documents read, documents and unreadable lines dropped for each reason, letters repaired.
 
-    faults: the first 100 pairs of file and fault. personal_data: pieces found for each kind, masked or not.
-    findings: the peculiarities found, by name.
+    personal_data: pieces found for each kind, masked or not.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -50,9 +49,7 @@ class SourceSummary(BaseModel):
     dropped: dict[str, int]
     homoglyphs_repaired: int
     documents_cut: int
-    faults: list[FaultSummary] = []
     personal_data: dict[str, int] = {}
-    findings: dict[str, FindingSummary] = {}
 
 
 class CorpusSummary(BaseModel):
@@ -63,3 +60,20 @@ class CorpusSummary(BaseModel):
 
     splits: dict[str, SplitSummary]
     sources: dict[str, SourceSummary]
+
+
+class SourceFindings(BaseModel):
+    """Of one input: faults, the first 100 pairs of file and fault; findings, the peculiarities found, by name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    faults: list[FaultSummary]
+    findings: dict[str, FindingSummary]
+
+
+class CorpusFindings(BaseModel):
+    """findings.json, a report: neither file names nor the share from which on it is warned are the corpus's content."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sources: dict[str, SourceFindings]

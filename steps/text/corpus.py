@@ -1,4 +1,4 @@
-"""The prepared corpus on disk: shards of {"id", "text"} lines in the order of their sha256, and corpus.json."""
+"""The prepared corpus on disk: shards of {"id", "text"} lines in the order of their sha256, and what tells of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from steps.contract import StepError
-from steps.schemas.corpus import CorpusSummary, SplitSummary
+from steps.schemas.corpus import CorpusFindings, CorpusSummary, SplitSummary
 from steps.text.appending import AppendedFile
 
-SUMMARY_NAME = "corpus.json"
+SUMMARY_NAME, FINDINGS_NAME = "corpus.json", "findings.json"
 
 
 def text_sha256(text: str) -> str:
@@ -27,6 +27,11 @@ def hash_share(digest: str) -> float:
 def read_summary(folder: Path) -> CorpusSummary:
     """corpus.json of a prepared corpus."""
     return CorpusSummary.model_validate_json((folder / SUMMARY_NAME).read_bytes())
+
+
+def read_findings(folder: Path) -> CorpusFindings:
+    """findings.json of a prepared corpus."""
+    return CorpusFindings.model_validate_json((folder / FINDINGS_NAME).read_bytes())
 
 
 def iterate_shard(path: Path) -> Iterator[str]:

@@ -11,10 +11,10 @@ from doubtful_corpora import ENGLISH, RUSSIAN, SPOILT, TURKISH, foreign, misread
 
 from steps.configs.prepare_corpus import PrepareCorpusConfig
 from steps.contract import EXIT_DONE, content_digest, read_seal, run_step
-from steps.prepare_corpus import FOLDERS, prepare_corpus
+from steps.prepare_corpus import FOLDERS, REPORTS, prepare_corpus
 from steps.schemas.corpus import FindingSummary
 from steps.text.characters import character_flags
-from steps.text.corpus import read_summary
+from steps.text.corpus import read_findings, read_summary
 from steps.text.languages import find_other_languages, find_other_scripts, profile_distance
 
 
@@ -22,7 +22,7 @@ def warned(folder: Path, inputs: dict[str, Path], *more: str) -> list[str]:
     """The names of the manifest's warnings."""
     arguments = [f"--{name}={path}" for name, path in inputs.items()]
     arguments += [f"--output={folder / 'out'}", "--test_share=0.1", "--validation_share=0.1", *more]
-    assert run_step(prepare_corpus, PrepareCorpusConfig, FOLDERS, arguments=arguments) == EXIT_DONE
+    assert run_step(prepare_corpus, PrepareCorpusConfig, FOLDERS, reports=REPORTS, arguments=arguments) == EXIT_DONE
     return [warning.name for warning in read_seal(folder / "out").warnings]
 
 
@@ -48,12 +48,12 @@ def test_the_clean_sample_brings_none(tmp_path: Path) -> None:
     assert warned(tmp_path, {"corpus": corpus, "extra_heldout": held_out, "source_corpus": source}) == []
 
 
-def test_counts_stand_in_corpus_json_whatever_the_order(tmp_path: Path) -> None:
+def test_counts_stand_in_findings_json_whatever_the_order(tmp_path: Path) -> None:
     texts = [*part(sample_texts(), misread("cp1252")), *foreign(RUSSIAN, 14)]
     for name, order in (("one", texts), ("two", texts[::-1])):
         (tmp_path / name).mkdir()
         warned(tmp_path / name, {"corpus": write_texts(tmp_path / "corpus.jsonl", order)})
-    findings = read_summary(tmp_path / "one" / "out").sources["corpus"].findings
+    findings = read_findings(tmp_path / "one" / "out").sources["corpus"].findings
     assert findings["mojibake"] == FindingSummary(documents=14, examined=68, warned=True)
     assert findings["mixed-script"] == FindingSummary(documents=14, examined=54, warned=True)
     assert content_digest(tmp_path / "one" / "out") == content_digest(tmp_path / "two" / "out")
@@ -62,8 +62,23 @@ def test_counts_stand_in_corpus_json_whatever_the_order(tmp_path: Path) -> None:
 def test_a_share_below_the_setting_is_counted_and_not_warned_of(tmp_path: Path) -> None:
     corpus = {"corpus": write_texts(tmp_path / "corpus.jsonl", part(sample_texts(), lambda text: f"<p>{text}</p>", 9))}
     assert warned(tmp_path, corpus, "--warned_document_share=0.2") == []
-    found = read_summary(tmp_path / "out").sources["corpus"].findings["html-markup"]
+    found = read_findings(tmp_path / "out").sources["corpus"].findings["html-markup"]
     assert (found.documents, found.warned) == (6, False)
+
+
+def test_what_is_warned_of_and_the_names_of_faulty_files_are_no_content(tmp_path: Path) -> None:
+    texts = part(sample_texts(), lambda text: f"<p>{text}</p>", 9)
+    digests = set()
+    for name, share in (("one", "0.02"), ("two", "0.2")):
+        (tmp_path / name).mkdir()
+        corpus = write_texts(tmp_path / name / f"{name}.jsonl", texts)
+        corpus.write_text(corpus.read_text("utf-8") + "no json\n", "utf-8")
+        warned(tmp_path / name, {"corpus": corpus}, f"--warned_document_share={share}", "--max_bad_line_share=0.1")
+        digests.add(content_digest(tmp_path / name / "out"))
+        source = read_findings(tmp_path / name / "out").sources["corpus"]
+        assert source.findings["html-markup"].warned == (name == "one")
+        assert [fault.file for fault in source.faults] == [corpus.name]
+    assert len(digests) == 1
 
 
 def test_personal_data_is_counted_and_masked(tmp_path: Path) -> None:

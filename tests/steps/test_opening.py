@@ -22,7 +22,7 @@ from steps.configs.prepare_corpus import PrepareCorpusConfig
 from steps.contract import EXIT_DONE, EXIT_USER_ERROR, StepError, run_step
 from steps.prepare_corpus import FOLDERS, prepare_corpus
 from steps.schemas.corpus import FaultSummary
-from steps.text.corpus import read_summary
+from steps.text.corpus import read_findings, read_summary
 from steps.text.opening import MAX_LINE_BYTES, refusing_unreadable
 from steps.text.reading import read_records
 
@@ -146,7 +146,7 @@ def test_faulty_lines_are_counted_by_file_and_first_line(tmp_path: Path, capsys:
     (folder / "deep" / "b.jsonl").write_bytes(b'{"content": "three words here"}\n{"text": "nul \x00 byte"}\n')
     assert run(folder, tmp_path / "out", "--max_bad_line_share=0.2") == EXIT_DONE
     source = read_summary(tmp_path / "out").sources["corpus"]
-    assert source.faults == [
+    assert read_findings(tmp_path / "out").sources["corpus"].faults == [
         FaultSummary(file="a.jsonl", fault="invalid UTF-8", lines=1, first_line=41),
         FaultSummary(file="a.jsonl", fault="not JSON", lines=2, first_line=42),
         FaultSummary(file="deep/b.jsonl", fault='no text field "text"', lines=1, first_line=1),

@@ -9,7 +9,7 @@ import pytest
 from steps.configs.prepare_corpus import PrepareCorpusConfig
 from steps.contract import EXIT_DONE, EXIT_USER_ERROR, content_digest, read_seal, run_step
 from steps.prepare_corpus import FOLDERS, prepare_corpus
-from steps.text.corpus import read_split, read_summary
+from steps.text.corpus import read_findings, read_split, read_summary
 from steps.text.deduplication import jaccard, shingles
 
 SHARES = ["--validation_share=0.2", "--test_share=0.2", "--train_shards=2"]
@@ -108,7 +108,7 @@ def test_a_passage_held_out_is_looked_for_in_the_source_corpus_too(tmp_path: Pat
     source = [f"{text} {' '.join(documents(4, seed=50 + number))}" for number, text in enumerate(held_out)]
     source = write_jsonl(tmp_path / "s.jsonl", [*source, *documents(60, seed=5)])
     assert run(tmp_path / "a.jsonl", tmp_path / "out", f"--source_corpus={source}") == EXIT_DONE
-    finding = read_summary(tmp_path / "out").sources["corpus"].findings["heldout-in-training"]
+    finding = read_findings(tmp_path / "out").sources["corpus"].findings["heldout-in-training"]
     assert finding.documents > 0.7 * len(held_out)
     assert finding.warned
 

@@ -19,8 +19,8 @@ from workplace import prove
 
 from steps.configs.prepare_corpus import PrepareCorpusConfig
 from steps.contract import EXIT_DONE, content_digest, read_seal, run_step
-from steps.prepare_corpus import FOLDERS, prepare_corpus
-from steps.text.corpus import read_split, read_summary
+from steps.prepare_corpus import FOLDERS, REPORTS, prepare_corpus
+from steps.text.corpus import read_findings, read_split, read_summary
 from steps.text.deduplication import jaccard, shingles
 from steps.text.personal_data import mask_personal_data
 
@@ -36,7 +36,7 @@ def prepare(output: Path, *more: str, **inputs: Path) -> Path:
     """Runs PrepareCorpus in this process; returns its output folder."""
     arguments = [f"--{name}={path}" for name, path in inputs.items()]
     arguments += [f"--output={output}", "--test_share=0.1", "--validation_share=0.1", *more]
-    assert run_step(prepare_corpus, PrepareCorpusConfig, FOLDERS, arguments=arguments) == EXIT_DONE
+    assert run_step(prepare_corpus, PrepareCorpusConfig, FOLDERS, reports=REPORTS, arguments=arguments) == EXIT_DONE
     return output
 
 
@@ -188,7 +188,7 @@ def test_another_language_among_real_text(tmp_path: Path, minority: str, share: 
     others = real_texts("parallel_7_languages.jsonl", lang=minority)[: round(len(texts) * share / (1 - share))]
     output = prepare(tmp_path / "out", corpus=write_texts(tmp_path / "a.jsonl", [*texts, *others]))
     name = "mixed-script" if minority == "hi" else "other-language"
-    found = read_summary(output).sources["corpus"].findings[name]
+    found = read_findings(output).sources["corpus"].findings[name]
     told = f"{warnings_of(output)}, {found.documents} of {found.examined} documents in the sample"
     near = abs(found.documents / found.examined - share) < 0.04
     prove(f"{share:.0%} {minority} among Azerbaijani sentences", told, name, warnings_of(output) == [name] and near)
