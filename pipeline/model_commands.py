@@ -74,10 +74,14 @@ def models_diff(
     as_json: AsJson = False,
 ) -> int:
     """Tell what differs between two versions: figures, settings, provenance, libraries, files."""
+    from pipeline.model_versions import damage_error, evidence_damage, model_damage
     from pipeline.version_diff import diff_lines, version_diff
 
     opened = open_registry(registry)
     one, other = (named_version(opened, name) for name in (first, second))
+    for version in (one, other):
+        if damage := model_damage(version, check_content=False) or evidence_damage(version):
+            raise damage_error(damage)
     if as_json:
         print_json({"first": version_row(one), "second": version_row(other), **version_diff(one, other)})
         return 0

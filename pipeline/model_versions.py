@@ -129,6 +129,11 @@ def evidence_damage(version: ModelVersion) -> str | None:
     return None
 
 
+def damage_error(damage: str) -> StepError:
+    """The one line of a version that is not what was registered. damage: what differs, in words."""
+    return StepError("damaged model version", damage, remedy="Restore it from a copy, or reject the version.")
+
+
 def copy_model(source: Path, target: Path) -> None:
     """Copies a model and forces it to the disk: what a rename makes visible must be there after a power cut, too.
 

@@ -36,6 +36,7 @@ from pipeline.model_versions import (
     Status,
     VersionRecord,
     copy_model,
+    damage_error,
     evidence_damage,
     model_damage,
     read_version,
@@ -109,7 +110,7 @@ class LocalRegistry:
             raise ConfigError("comment", "empty", limit="a reason, as the version was rejected",
                               remedy="Say why it is approved after all.")  # fmt: skip
         if damage := model_damage(entry) or evidence_damage(entry):
-            raise StepError("damaged model version", damage, remedy="Restore it from a copy, or reject the version.")
+            raise damage_error(damage)
         return self._set_status(entry, "Approved", comment, by)
 
     def reject(self, version: int, comment: str, *, group: str | None = None, by: str = "") -> ModelVersion:

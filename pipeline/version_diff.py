@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.model_versions import ModelVersion
+from pipeline.model_versions import ModelVersion, damage_error
 from steps.contract import all_files, file_sha256
 
 SHOWN_CHARACTERS = 34
@@ -76,15 +76,20 @@ def _short(value: Any) -> str:
 
 
 def _figures(version: ModelVersion) -> dict[str, Any]:
-    """Every number of the registered statistics, and the tokenizer's of the metadata."""
+    """Every number of the registered statistics, and the tokenizer's of the metadata. StepError for no number."""
     figures = {
         name.rpartition(".value")[0] or name: float(value)
         for name, value in _leaves(version.metrics)
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
     figures = {name.removeprefix("language_model_metrics."): value for name, value in figures.items()}
-    tokens = {name: float(value) for name, value in version.metadata.items() if name.startswith("tokens_per_word.")}
-    return figures | tokens
+    for name, text in version.metadata.items():
+        if name.startswith("tokens_per_word."):
+            try:
+                figures[name] = float(text)
+            except ValueError as error:
+                raise damage_error(f"{name} of version {version.version} is {text!r}, no number") from error
+    return figures
 
 
 def _settings(version: ModelVersion) -> dict[str, Any]:

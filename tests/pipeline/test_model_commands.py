@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from workplace import Workplace
 
+from pipeline.__main__ import command_code
 from pipeline.conditions import ConditionResult
 from pipeline.registry import LocalRegistry
 from steps.schemas.evaluation import Evaluation
@@ -187,3 +188,29 @@ def test_a_damaged_version_is_not_approved(file, damage, place):
     assert refused.stderr.count("\n") == 1
     assert LocalRegistry(place.folder / "runs" / "registry").show(1, "other").status == "PendingManualApproval"
     assert place.langadapt("models", "show", "1", "--group", "other", "--check").returncode == 1
+
+
+EVALUATION, EXECUTION = "evidence/Evaluate/output/evaluation.json", "evidence/execution.json"
+
+
+@pytest.mark.parametrize(("file", "content"), [
+    (EVALUATION, None), (EVALUATION, "[]"), (EXECUTION, "{"), (EXECUTION, "{}"), ("evidence/config.yaml", "- 1"),
+    ("model/model.safetensors", None),
+])  # fmt: skip
+def test_a_damaged_version_is_not_compared(file, content, place, monkeypatch, capsys):
+    monkeypatch.chdir(place.folder)
+    path = place.folder / "runs" / "registry" / "other" / "1" / file
+    path.unlink() if content is None else path.write_text(content)
+    assert command_code(["models", "diff", "langadapt/1", "other/1"], as_json=False) == 1
+    line = capsys.readouterr().err
+    assert line.startswith("error: damaged model version: ")
+    assert (str(path.name) in line or "/model has " in line, line.count("\n")) == (True, 1)
+
+
+def test_a_figure_that_is_no_number_is_damage(place, monkeypatch, capsys):
+    monkeypatch.chdir(place.folder)
+    path = place.folder / "runs" / "registry" / "other" / "1" / "version.json"
+    path.write_text(path.read_text().replace('"1.59"', '"x"'))
+    assert command_code(["models", "diff", "langadapt/1", "other/1"], as_json=False) == 1
+    told = "damaged model version: tokens_per_word.chosen of version 1 is 'x', no number. Restore it from a copy"
+    assert told in capsys.readouterr().err
