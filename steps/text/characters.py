@@ -39,15 +39,29 @@ _MOJIBAKE_CANDIDATE = re.compile(f"[{_LEAD}âï\ufffdРСЙДГ]")
 _CAPITALS_CHARACTERS = range(20, 501)
 
 
+def first_mojibake(text: str) -> str | None:
+    """The first characters of UTF-8 that was read in another encoding, or U+FFFD; None where there are none."""
+    if text.isascii() or not _MOJIBAKE_CANDIDATE.search(text):
+        return None
+    match = _MOJIBAKE.search(text)
+    return match.group() if match else None
+
+
+def first_markup(text: str) -> str | None:
+    """The first HTML tag, else the first entity; None where there is none."""
+    match = (_TAG.search(text) if "<" in text else None) or (_ENTITY.search(text) if "&" in text else None)
+    return match.group() if match else None
+
+
 def character_flags(text: str) -> list[str]:
     """The names of what was found in a document: MOJIBAKE, HTML_MARKUP, ALL_CAPITALS and the keys of UNUSUAL_KINDS."""
     flags = []
-    if not text.isascii() and _MOJIBAKE_CANDIDATE.search(text) and _MOJIBAKE.search(text):
+    if first_mojibake(text) is not None:
         flags.append(MOJIBAKE)
     # Of text decoded wrongly, control characters are a part.
     elif _UNUSUAL.search(text):
         flags += [kind for kind, characters in _UNUSUAL_BY_KIND.items() if characters.search(text)]
-    if ("<" in text and _TAG.search(text)) or ("&" in text and _ENTITY.search(text)):
+    if first_markup(text) is not None:
         flags.append(HTML_MARKUP)
     head = text[: _CAPITALS_CHARACTERS[-1]]
     # isupper() asks for one letter with a case; a text in a script without cases may hold one abbreviation.

@@ -10,9 +10,10 @@ import re
 import statistics
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from steps.text.characters import first_markup, first_mojibake
 from steps.text.conversations import Message
 
 Doubt = tuple[str, str]
@@ -37,13 +38,6 @@ MIN_LETTER_OVERLAP = 0.76
 MIN_LETTERS = 500
 
 QUESTION_MARKS = "?؟？;՞"
-HTML = re.compile(
-    r"</?(?:p|br|div|span|a|li|ul|ol|b|i|em|strong|table|tr|td|th|h[1-6]|script|img)\b[^<>]*>"
-    r"|&(?:amp|nbsp|lt|gt|quot|#\d{2,5});",
-    re.IGNORECASE,
-)
-# UTF-8 read as Latin-1 or Windows-1252 (Ã¼ for ü, É™ for ə, ÅŸ for ş, Ä± for ı), or lost for good.
-MOJIBAKE = re.compile("[ÃÂÄÅÉÐÑØÙ][\u0080-\u00bf™ŸšžœŒŽŠ‡†•–—‘’“”‹›€ƒ„…ˆ‰]|â€|\ufffd")
 TEMPLATE = re.compile(
     r"<\|[a-z_]{2,40}\|>|\[/?INST\]|<</?SYS>>|</?s>|<(?:start|end)_of_turn>"
     r"|^#{2,3} ?(?:Instruction|Response|Input|User|Assistant|Human|System)\b ?:"
@@ -178,20 +172,25 @@ def _echo(found: Sequence[Exchange]) -> Doubt | None:
 
 
 def _markup(conversations: Sequence[Sequence[Message]]) -> Iterator[Doubt]:
-    kinds = {
-        "html-in-conversations": (HTML, "hold HTML", "Take the tags and entities out."),
-        "mojibake-in-conversations": (MOJIBAKE, "hold text read in a wrong encoding", "Read the source as UTF-8."),
-        "template-in-text": (TEMPLATE, "hold marks of a chat template", "Take them out: the template puts its own."),
-    }
-    for name, (pattern, words, remedy) in kinds.items():
-        hits = [hit for messages in conversations if (hit := _first_hit(pattern, messages))]
+    kinds: dict[str, tuple[Callable[[str], str | None], str, str]] = {
+        "html-in-conversations": (first_markup, "hold HTML", "Take the tags and entities out."),
+        "mojibake-in-conversations": (
+            first_mojibake, "hold text read in a wrong encoding", "Read the source as UTF-8."
+        ),
+        "template-in-text": (
+            _first_template_mark, "hold marks of a chat template", "Take them out: the template puts its own."
+        ),
+    }  # fmt: skip
+    for name, (first_in, words, remedy) in kinds.items():
+        found = ((first_in(message["content"]) for message in messages) for messages in conversations)
+        hits = [hit for hits_of in found if (hit := next(filter(None, hits_of), None))]
         if len(hits) > MARKUP_SHARE * len(conversations):
             yield name, f"{_share(len(hits), len(conversations))} conversations {words}, such as {hits[0]!r}. {remedy}"
 
 
-def _first_hit(pattern: re.Pattern[str], messages: Sequence[Message]) -> str | None:
-    matches = (pattern.search(message["content"]) for message in messages)
-    return next((match.group() for match in matches if match), None)
+def _first_template_mark(text: str) -> str | None:
+    match = TEMPLATE.search(text)
+    return match.group() if match else None
 
 
 def shorten(text: str, characters: int = 60) -> str:

@@ -97,3 +97,19 @@ def test_a_conversation_of_several_turns_is_several_exchanges():
     turns = [*chat("Bir?", "İki."), *chat("Üç?", "Dörd.")]
     assert find_doubts([turns] * 5)[0][0] == "repeated-conversations"
     assert json.dumps(turns)
+
+
+def test_markup_and_wrong_encodings_are_those_of_the_corpus():
+    """Text read as cp1251 is found; capitals before a quotation mark are none."""
+    good = [chat(f"«CAFÉ” nə deməkdir, {number}?", f"Qəhvəxana, {number} “RƏNGİ” var.") for number in range(40)]
+    assert find_doubts(good) == []
+    misread = [
+        chat(
+            f"{number}-ci sual?", "Şəhərin küçələri gözəldir".encode().decode("cp1251", "replace").replace("\ufffd", "")
+        )
+        for number in range(2)
+    ]
+    assert [name for name, _ in find_doubts([*good, *misread])] == ["mojibake-in-conversations"]
+    marked = [chat(f"{number}-ci sual?", "<section>Salam</section>") for number in range(2)]
+    ((name, message),) = find_doubts([*good, *marked])
+    assert (name, "such as '<section>'" in message) == ("html-in-conversations", True)
