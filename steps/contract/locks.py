@@ -60,7 +60,7 @@ class FileLock:
 
     def _try(self) -> TextIO | None:
         """The file with the lock on it, None where another process has that."""
-        stream = self.path.open("a+")
+        stream = self.path.open("a+", encoding="utf-8", errors="replace")
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -75,7 +75,7 @@ class FileLock:
         return stream
 
     def _name(self) -> str:
-        with self.path.open() as stream:
+        with self.path.open(encoding="utf-8", errors="replace") as stream:
             return _read_name(stream)
 
     def release(self) -> None:
@@ -98,6 +98,9 @@ class FileLock:
 
 
 def _read_name(stream: TextIO) -> str:
+    """The holder as people are told of it; empty where the file holds anything but a name of ours."""
     stream.seek(0)
     process_id, _, machine = stream.read().strip().partition(" ")
+    if not (process_id.isascii() and process_id.isdecimal()):
+        return ""
     return f"{process_id} on {machine}" if machine and machine != platform.node() else process_id

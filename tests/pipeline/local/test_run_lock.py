@@ -249,3 +249,13 @@ def test_leftovers_of_other_samples_go_only_where_nobody_makes_them(tmp_path):
         cached_sample(tmp_path, lambda texts, folder: Path(folder).mkdir())
     left = sorted(path.name for path in tmp_path.iterdir() if path.is_dir() and path.name.startswith("."))
     assert left == sorted([f".sample-bbbb.{dead}", f".sample-cccc.{os.getppid()}"])
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00garbage", "٣ here".encode(), b"somebody else"])
+def test_what_is_no_name_in_a_lock_names_nobody(tmp_path, content):
+    (tmp_path / "lock").write_bytes(content)
+    lock = FileLock(tmp_path / "lock")
+    lock.acquire()
+    assert lock.died_with_it == ""
+    lock.release()
+    assert (tmp_path / "lock").read_bytes() == b""
