@@ -26,6 +26,11 @@ QUESTIONS_OF_A_REPEATED_ANSWER = 3
 REPEATED_ANSWERS_SHARE = 0.1
 DOMINATING_SHARE = 0.3
 SWAPPED_QUESTION_SHARE = 0.2
+# Where no side asks: of the sample the median answer has 4.7 of its question's length, swapped 0.2.
+SWAPPED_RATIO = 0.25
+# Labels, names and numbers are short by right, and labels repeat.
+SWAPPED_ANSWER_WORDS = 3
+SWAPPED_DISTINCT_SHARE = 0.9
 ECHO_SHARE = 0.2
 ECHO_WORDS = 3
 MARKUP_SHARE = 0.02
@@ -121,15 +126,30 @@ def _repeated_answers(found: Sequence[Exchange]) -> Iterator[Doubt]:
 
 
 def _swapped(found: Sequence[Exchange]) -> Doubt | None:
-    """Answers are shorter and they do the asking. Either alone is legitimate: labels are short, tutors ask back."""
+    """Answers are shorter and they do the asking, or no side asks and answers are far shorter, whole and all different.
+
+    Short answers alone are legitimate (labels, answers to long texts with a question), and so is asking back (tutors).
+    """
     ratio = statistics.median(len(exchange.answer) / max(1, len(exchange.question)) for exchange in found)
     asked = sum(1 for exchange in found if _is_question(exchange.question))
     asking = sum(1 for exchange in found if _is_question(exchange.answer))
-    if ratio >= 1 or asking < SWAPPED_QUESTION_SHARE * len(found) or asking <= 2 * asked:
+    few = SWAPPED_QUESTION_SHARE * len(found)
+    words = statistics.median(len(exchange.answer.split()) for exchange in found)
+    distinct = len({exchange.answer for exchange in found})
+    if ratio < 1 and asking >= few and asking > 2 * asked:
+        told = f"{_share(asking, len(found))} answers end with a question mark but {asked} questions do"
+    elif (
+        ratio < SWAPPED_RATIO
+        and asked < few
+        and words >= SWAPPED_ANSWER_WORDS
+        and distinct >= SWAPPED_DISTINCT_SHARE * len(found)
+    ):
+        told = f"{_share(distinct, len(found))} answers differ, while {asked} questions end with a question mark"
+    else:
         return None
     message = (
-        f"the median answer has {ratio:.2f} of its question's length, and {_share(asking, len(found))} answers end "
-        f"with a question mark but {asked} questions do. Look at whether question and answer are swapped."
+        f"the median answer has {ratio:.2f} of its question's length, and {told}. Look at whether question and answer "
+        "are swapped."
     )
     return "swapped-columns", message
 

@@ -113,3 +113,12 @@ def test_markup_and_wrong_encodings_are_those_of_the_corpus():
     marked = [chat(f"{number}-ci sual?", "<section>Salam</section>") for number in range(2)]
     ((name, message),) = find_doubts([*good, *marked])
     assert (name, "such as '<section>'" in message) == ("html-in-conversations", True)
+
+
+def test_swapped_columns_without_question_marks():
+    """What is asked stands as an instruction; labels, short answers to texts with a question are as they should be."""
+    pairs = [(asked.rstrip("?"), said) for asked, said in sample_pairs()]
+    assert find_doubts([chat(asked, said) for asked, said in pairs]) == []
+    assert [name for name, _ in find_doubts([chat(said, asked) for asked, said in pairs])] == ["swapped-columns"]
+    assert find_doubts([chat(f"{said} {asked}?", asked) for asked, said in pairs]) == []
+    assert find_doubts([chat(said, f"{number} il") for number, (_, said) in enumerate(pairs)]) == []
