@@ -97,7 +97,8 @@ def named_versions(ctx: Any, incomplete: str) -> list[str]:
 
 def _version_folders(ctx: Any) -> list[Path]:
     given = ctx.params.get("registry") or os.environ.get("LANGADAPT_REGISTRY") or DEFAULT_REGISTRY
-    return [path for path in Path(given).expanduser().glob("*/*") if path.name.isdigit()]
+    entries = Path(given).expanduser().glob("*/*")
+    return [path for path in entries if path.name.isascii() and path.name.isdecimal()]
 
 
 def _beginning(incomplete: str, names: list[str]) -> list[str]:

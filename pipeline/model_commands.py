@@ -132,10 +132,11 @@ def decide(
 
 def named_version(registry: LocalRegistry, name: str) -> ModelVersion:
     """The version of a number, or of a group and a number as `group/3`. Raises ConfigError for anything else."""
+    from pipeline.model_versions import VERSION_NUMBER
     from steps.contract import ConfigError
 
     group, _, number = name.rpartition("/")
-    if not number.isdecimal():
+    if not VERSION_NUMBER.fullmatch(number):
         raise ConfigError("version", name, limit="a number, or GROUP/NUMBER", remedy="See `langadapt models list`.")
     return registry.show(int(number), group or None)
 
@@ -181,10 +182,14 @@ def check_registry(folder: Path) -> None:
 
 def is_group(folder: Path) -> bool:
     """Whether a folder holds model versions, be it unfinished ones alone."""
+    from pipeline.model_versions import VERSION_NUMBER
+
     if not folder.is_dir():
         return False
     names = [path.name for path in folder.iterdir()]
-    return bool(names) and all(name.isdigit() or name.startswith(".") for name in names)
+    if any(map(VERSION_NUMBER.fullmatch, names)):
+        return True
+    return bool(names) and all(name.startswith(".") for name in names)
 
 
 def user_name() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from pipeline.local.cache import content_digest
 from steps.contract import StepError, all_files, file_entry, file_sha256, size_text, sync_folder
 
 VERSION_FILE = "version.json"
+# A folder of another name in a group is no version: int() would read numbers in any script.
+VERSION_NUMBER = re.compile("[1-9][0-9]{0,17}")
 Status = Literal["PendingManualApproval", "Approved", "Rejected"]
 
 
@@ -83,7 +86,7 @@ class DamagedVersion:
 
 
 def read_version(folder: Path) -> ModelVersion | DamagedVersion:
-    """The version in a folder whose name is its number."""
+    """The version in a folder whose name is its number, in the folder of its group."""
     approvals: list[Approval] = []
     try:
         for path in sorted(folder.glob("approvals/*.json")):
@@ -92,9 +95,10 @@ def read_version(folder: Path) -> ModelVersion | DamagedVersion:
     except (FileNotFoundError, NotADirectoryError, pydantic.ValidationError) as error:
         reason = " ".join(str(error).split())[:120]
     else:
-        if approvals and record.version == int(folder.name):
+        if approvals and (record.group, record.version) == (folder.parent.name, int(folder.name)):
             return ModelVersion(**record.model_dump(), model_folder=folder / "model", approvals=approvals)
-        reason = f"it says that it is version {record.version}" if approvals else "no approval history"
+        says = f"it says that it is version {record.version} of {record.group}"
+        reason = says if approvals else "no approval history"
     return DamagedVersion(int(folder.name), folder, reason, approvals[-1].status if approvals else None)
 
 

@@ -30,6 +30,7 @@ from typing import Any
 from pipeline.local.cache import content_digest, text_digest
 from pipeline.model_versions import (
     VERSION_FILE,
+    VERSION_NUMBER,
     Approval,
     DamagedVersion,
     ModelVersion,
@@ -55,6 +56,13 @@ POLL_SECONDS = 0.1
 
 # The names that the Model Registry takes, so none leads out of the folder.
 GROUP_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+
+
+def check_group(group: str) -> None:
+    """Raises ConfigError for a group's name that the Model Registry would not take."""
+    if not GROUP_NAME.fullmatch(group):
+        limit = "63 letters, digits and hyphens, a letter or digit first and last"
+        raise ConfigError("ModelPackageGroupName", repr(group), limit=limit, remedy="Change the name.")
 
 
 class WaitStoppedError(Exception):
@@ -157,9 +165,7 @@ class LocalRegistry:
         Raises StepError for a missing or empty model folder, ConfigError for an unknown status or a group whose name
         the Model Registry would not take.
         """
-        if not GROUP_NAME.fullmatch(group):
-            limit = "63 letters, digits and hyphens, a letter or digit first and last"
-            raise ConfigError("ModelPackageGroupName", repr(group), limit=limit, remedy="Change the name.")
+        check_group(group)
         known = ("PendingManualApproval", "Approved", "Rejected")
         if status not in known:
             raise ConfigError("ModelApprovalStatus", status, remedy=nearest_name(status, known))
@@ -222,7 +228,8 @@ class LocalRegistry:
             lock.release()
 
     def _numbers(self, group: str) -> list[int]:
-        return sorted(int(path.name) for path in (self.folder / group).glob("*") if path.name.isdigit())
+        folders = (self.folder / group).glob("*")
+        return sorted(int(path.name) for path in folders if VERSION_NUMBER.fullmatch(path.name))
 
     def _next_number(self, group: str) -> int:
         # A damaged version keeps its number.
@@ -252,6 +259,8 @@ class LocalRegistry:
         return self.show(entry.version, entry.group)
 
     def _read_all(self, group: str | None) -> Iterator[ModelVersion | DamagedVersion]:
+        if group is not None:
+            check_group(group)
         for name in [group] if group is not None else self.groups():
             for number in self._numbers(name):
                 yield read_version(self.folder / name / str(number))
@@ -259,6 +268,7 @@ class LocalRegistry:
 
 def _write_approval(folder: Path, approval: Approval) -> None:
     """Adds an entry to the history: the next number, whatever the clocks of those who wrote the others said."""
-    numbers = [int(path.stem) for path in folder.glob("approvals/*.json") if path.stem.isdigit()]
+    entries = folder.glob("approvals/*.json")
+    numbers = [int(path.stem) for path in entries if path.stem.isascii() and path.stem.isdecimal()]
     path = folder / "approvals" / f"{max(numbers, default=0) + 1:06d}.json"
     write_json(path, approval.model_dump(mode="json"))

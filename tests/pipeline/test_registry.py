@@ -1,9 +1,11 @@
 """The local model registry: numbered, append-only, independent of the runs."""
 
 import json
+import shutil
 
 import pytest
 
+from pipeline.model_commands import check_registry
 from pipeline.registry import LocalRegistry
 from steps.contract import ConfigError, StepConfig, StepError, StepFolders, seal
 
@@ -135,3 +137,27 @@ def test_half_made_versions_are_not_seen(registry, model):
     (unfinished / "version.json").write_text(json.dumps({}))
 
     assert [version.version for version in registry.list_versions()] == [1]
+
+
+@pytest.mark.parametrize("name", ["²", "٣", "007", "0", "1 (copy)"])
+def test_a_folder_that_is_named_by_no_version_number_is_none(registry, model, name):
+    register(registry, model)
+    (registry.folder / "texts" / name).mkdir()
+    assert [version.version for version in registry.list_versions()] == [1]
+    assert registry.damaged() == []
+    check_registry(registry.folder)
+    assert register(registry, model, settings_sha256="other")[0].version == 2
+
+
+def test_a_version_of_another_group_is_damaged(registry, model):
+    register(registry, model)
+    shutil.copytree(registry.folder / "texts", registry.folder / "more")
+    assert [(version.group, version.version) for version in registry.list_versions()] == [("texts", 1)]
+    with pytest.raises(StepError, match=r"damaged model version \(it says that it is version 1 of texts\)"):
+        registry.show(1, "more")
+
+
+def test_no_group_is_read_from_outside_the_registry(registry, model):
+    register(registry, model)
+    with pytest.raises(ConfigError, match=r"ModelPackageGroupName: '../registry/texts'; limit 63 letters"):
+        registry.show(1, "../registry/texts")
