@@ -1,7 +1,7 @@
 """Conversations that can be trained on and are likely not what was meant: each doubt has a name and a number.
 
-Every rule is about a share of the conversations, so that a few odd ones warn of nothing, and none is a refusal: short
-answers, one answer to two questions, a page about HTML are all legitimate.
+Every rule but that of personal data is about a share of the conversations, so that a few odd ones warn of nothing, and
+none is a refusal: short answers, one answer to two questions, a page about HTML are all legitimate.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ MARKUP_SHARE = 0.02
 CUT_ANSWER_WORDS = 20
 CUT_SHARE = 0.5
 TOO_LONG_SHARE = 0.05
+LEAKED_SHARE = 0.02
 # Of letters shared by conversations and vocabulary. Measured: 0.82 to 0.95 in one language, at most 0.75 in two of one
 # script, under 0.1 in two scripts; close relatives (Turkish, Azerbaijani) have up to 0.83 and pass.
 MIN_LETTER_OVERLAP = 0.76
@@ -249,10 +250,13 @@ def letters(text: str) -> Iterator[str]:
 
 
 def heldout_doubt(training: Iterable[str], heldout: Sequence[str]) -> Doubt | None:
-    """Doubt where held-out questions stand in training in other letters or marks: the held-out loss would flatter."""
+    """Doubt where more than 2% of the held-out questions stand in training in other letters or marks.
+
+    The held-out loss would flatter.
+    """
     known = {plain_words(question) for question in training}
     leaked = [question for question in heldout if plain_words(question) in known]
-    if not leaked:
+    if len(leaked) <= LEAKED_SHARE * len(heldout):
         return None
     message = (
         f"{_share(len(leaked), len(heldout))} held-out questions stand in training but for capitals, marks and spaces, "

@@ -9,7 +9,7 @@ from doubtful_conversations import SPOILT, sample_pairs, write_pairs
 
 from steps.configs.fine_tune import FineTuneConfig
 from steps.fine_tune import build_examples, count_personal_data, doubts_about, split_examples
-from steps.text.conversation_warnings import MIN_LETTER_OVERLAP, find_doubts, language_doubt, letters
+from steps.text.conversation_warnings import MIN_LETTER_OVERLAP, find_doubts, heldout_doubt, language_doubt, letters
 from steps.text.conversations import read_conversations
 
 CONFIG = FineTuneConfig(max_tokens=1_024, validation_share=0.2)
@@ -122,3 +122,11 @@ def test_swapped_columns_without_question_marks():
     assert [name for name, _ in find_doubts([chat(said, asked) for asked, said in pairs])] == ["swapped-columns"]
     assert find_doubts([chat(f"{said} {asked}?", asked) for asked, said in pairs]) == []
     assert find_doubts([chat(said, f"{number} il") for number, (_, said) in enumerate(pairs)]) == []
+
+
+def test_one_held_out_question_of_many_in_training_is_no_doubt():
+    heldout = [f"{number} nədir?" for number in range(60)]
+    assert heldout_doubt(["7 Nədir"], heldout) is None
+    doubt = heldout_doubt(["7 Nədir", "8 nədir"], heldout)
+    assert doubt is not None
+    assert doubt[1].startswith("2 of 60 (3%) held-out questions stand in training but for")
