@@ -214,15 +214,16 @@ def check_splits(splits: dict[str, SplitSummary], inputs: dict[str, Input]) -> N
     """Raises StepError that names the input where it gave no document, or one of its splits came out empty."""
     for text_input in inputs.values():
         if text_input.kept == 0:
-            why = ", ".join(f"{count:,} {reason}" for reason, count in sorted(text_input.dropped.items()))
-            value = f"no documents{f' kept ({why})' if why else ''} in {text_input.path}"
+            why = f" kept ({text_input.dropped_text()})" if text_input.dropped else ""
+            value = f"no documents{why} in {text_input.path}"
             raise StepError(text_input.name, value, limit="at least one", remedy="Give more text.")
     for name, split in splits.items():
         source = {"extra_heldout": "extra_heldout", "source_test": "source_corpus"}.get(name, "corpus")
         # Of a short source corpus these two may be empty: then ContinuedPretraining says that nothing is replayed.
         if split.documents == 0 and name not in ("source_train", "source_validation"):
             remedy = "Give more documents or raise prepare_corpus.validation_share and test_share."
-            value = f"no {name} document among {inputs[source].kept:,}"
+            dropped = inputs[source].dropped_text()
+            value = f"no {name} document among {inputs[source].kept:,}{f' (dropped: {dropped})' if dropped else ''}"
             raise StepError(source, value, limit="at least 1", remedy=remedy)
 
 

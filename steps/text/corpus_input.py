@@ -47,6 +47,10 @@ class Input:
         elif len(self.faults) < MAX_FAULTS_NAMED:
             self.faults[key] = FaultSummary(file=record.source, fault=fault, lines=1, first_line=record.number)
 
+    def dropped_text(self) -> str:
+        """What was dropped, counted by reason, such as `199 exact duplicate`."""
+        return ", ".join(f"{count:,} {reason}" for reason, count in sorted(self.dropped.items()))
+
     def too_many_faults(self, first: Record) -> StepError:
         """The error of an input of which too many lines are no documents."""
         value = (

@@ -267,6 +267,7 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
             "train_tokenizer", f"--corpus={place.prepared}", f"--base_model={place.folder / 'base'}",
             f"--output={place.bad / 'out'}", "--vocabulary_sizes=[64000]",
         ),
+    "corpus-copies": lambda place: place.corpus(place.file("a.jsonl", document_lines(1) * 200)),
     ),
     # --- conversations
     "conversations-missing": lambda place: place.run(conversations=place.bad / "none.jsonl"),
