@@ -25,6 +25,7 @@ from pipeline.command_options import (
     Preset,
     Registry,
     RunFolder,
+    check_words,
     expanded,
     for_a_reader,
     named_folder,
@@ -199,6 +200,7 @@ def command_code(arguments: list[str], as_json: bool) -> int:
         }  # fmt: skip
         return print_error("{subject}: {value}. {remedy}".format_map(parts), 1, as_json, parts)
     try:
+        check_words(arguments)
         return app(args=arguments or ["--help"], prog_name="langadapt", standalone_mode=False) or 0
     except UsageProblem as error:
         parts = usage_parts(error)

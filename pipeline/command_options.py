@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,6 +82,18 @@ OnlySteps = Annotated[
 ]
 MaxParallel = Annotated[int, typer.Option(metavar="STEPS", min=1, help="Steps that may work at the same time.")]
 IsQuiet = Annotated[bool, typer.Option("--quiet", help="Print the summary or the error alone.")]
+
+
+def check_words(words: list[str]) -> None:
+    """Raises ConfigError for a word of the command line that is no UTF-8: no record of a run could hold it."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:
+            from steps.contract import ConfigError
+
+            shown = os.fsencode(word).decode("utf-8", "backslashreplace")
+            raise ConfigError("command line", shown, limit="UTF-8", remedy="Write or name it otherwise.") from error
 
 
 def expanded(path: Path | None) -> Path | None:

@@ -34,6 +34,7 @@ from steps.contract import (
     METRICS_LINE_PREFIX,
     ConfigError,
     StepError,
+    check_name,
     write_atomically,
 )
 
@@ -125,7 +126,8 @@ def time_limit_settings(definition: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_writable(name: str, folder: Path) -> None:
-    """Raises ConfigError where a folder cannot be made or written to."""
+    """Raises ConfigError where a folder cannot be made or written to, StepError where its path is no UTF-8."""
+    check_name(folder.absolute())
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir():
         raise ConfigError(name, f"{there} is a file", remedy="Name a folder.")
@@ -159,9 +161,14 @@ def configured_uris(config: PipelineConfig, given: Mapping[str, str]) -> dict[st
         if configured.startswith("s3://"):
             remedy = "A local run reads local files: name a file or folder of this machine."
             raise ConfigError(f"data.{name}", configured, remedy=remedy)
-        path = Path(configured).expanduser()
+        try:
+            path = Path(configured).expanduser()
+        except RuntimeError as error:
+            remedy = "Name an existing file or folder."
+            raise StepError(f"data.{name}", f"{configured} has no home folder", remedy=remedy) from error
         if not path.exists():
             raise StepError(f"data.{name}", f"{path} does not exist", remedy="Name an existing file or folder.")
+        check_name(path.resolve())
         uris[parameter] = path.resolve().as_uri()
     return uris
 

@@ -35,6 +35,7 @@ from steps.contract.errors import (
 from steps.contract.faults import memory_bytes, mendable_error, place_error, size_text
 from steps.contract.files import (
     all_files,
+    check_name,
     file_sha256,
     refusing_vanished,
     sync_folder,
@@ -103,6 +104,7 @@ __all__ = [
     "Warned",
     "all_files",
     "check_metrics",
+    "check_name",
     "config_arguments",
     "content_digest",
     "describe_validation_error",

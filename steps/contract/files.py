@@ -75,11 +75,21 @@ def refusing_vanished(place: Path) -> Iterator[None]:
         raise StepError(str(error.filename or place), "vanished while it was read", remedy=remedy) from error
 
 
+def check_name(path: Path) -> None:
+    """Raises StepError for a path that is no UTF-8: neither records nor digests nor URIs can hold it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+        raise StepError(shown, "a name that is no UTF-8", remedy="Rename it.") from error
+
+
 def all_files(folder: Path) -> list[str]:
     """Sorted relative paths (with /) of all files below a folder; links are followed.
 
     Pipes, sockets and devices are no files. Raises StepError for a link to nothing, unless its name begins with a dot
-    (editors mark open files so), and for a folder that a link leads back to; OSError for a folder that cannot be read.
+    (editors mark open files so), for a folder that a link leads back to, and for a name that is no UTF-8; OSError for a
+    folder that cannot be read.
     """
     return sorted(_walk(folder, folder, ()))
 
@@ -98,6 +108,8 @@ def _walk(top: Path, folder: Path, above: tuple[tuple[int, int], ...]) -> Iterat
                 if error.errno != errno.ELOOP:
                     raise
                 raise StepError(str(path), "a link that leads to itself", remedy="Remove the link.") from error
+            if is_folder or entry.is_file():
+                check_name(path)
             if is_folder:
                 yield from _walk(top, path, (*above, identity))
             elif entry.is_file():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -173,6 +174,7 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     "run-folder-below-a-file": lambda place: place.run("--run-dir", str(place.folder / "corpus.jsonl" / "run")),
     "registry-is-a-file": lambda place: place.run("--registry", str(place.folder / "corpus.jsonl")),
     "run-folder-read-only": read_only_folder,
+    "word-not-utf8": lambda place: place.run("--run-dir", os.fsdecode(b"runs/caf\xe9")),
     "sample-into-a-full-folder": lambda place: BadInput(["sample", str(place.folder / "base")]),
     "approve-unknown-version": lambda place: BadInput(["models", "approve", "7"]),
     "approve-a-text": lambda place: BadInput(["models", "approve", "newest"]),
@@ -233,6 +235,10 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     "corpus-missing": lambda place: place.run(corpus=place.bad / "none.jsonl"),
     "corpus-on-s3": lambda place: place.run(corpus="s3://bucket/corpus/"),
     "corpus-path-empty": lambda place: place.run(corpus=""),
+    "home-unknown": lambda place: place.run(corpus="~nobody-of-that-name/corpus.jsonl"),
+    "corpus-name-not-utf8": lambda place: place.corpus(
+        place.file(os.fsdecode(b"texts/caf\xe9.jsonl"), document_lines(9)).parent
+    ),
     "corpus-empty": lambda place: place.corpus(place.file("a.jsonl", "")),
     "corpus-folder-without-text": lambda place: place.corpus(place.file("texts/notes.docx", "x").parent),
     "corpus-unknown-kind": lambda place: place.corpus(

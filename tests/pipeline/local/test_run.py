@@ -1,12 +1,16 @@
-"""What a run keeps of its compiled definition, and believes of it."""
+"""Where a run may be, what it keeps of its compiled definition, and what it believes of that."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 import pytest
 
 from pipeline.config import load_config
-from pipeline.local.run import compiled_definition
+from pipeline.local.run import check_writable, compiled_definition
 from pipeline.progress import Quiet
+from steps.contract import StepError
 
 
 @pytest.mark.parametrize("change", [
@@ -26,3 +30,11 @@ def test_a_kept_definition_that_was_changed_does_not_serve(tmp_path, change):
     assert compiled_definition(config, tmp_path, progress) == compiled
     assert progress.lines == [f"{kept} is not as it was compiled: compiling again"]
     assert [path.read_text() for path in (tmp_path / "definitions").iterdir()] == [text]
+
+
+def test_a_current_folder_that_is_no_utf8_is_refused(tmp_path, monkeypatch):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(StepError, match=r"caf\\xe9/runs: a name that is no UTF-8\. Rename it\."):
+        check_writable("run folder", Path("runs"))
