@@ -46,6 +46,8 @@ from steps.contract import (
 
 SEAL_NAME = "seal.json"
 KEY_CHARACTERS_IN_PATHS = 16
+# What file browsers leave in folders that somebody looks at.
+_OF_FILE_BROWSERS = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini")
 _DURATION = re.compile(r"p?(?:(\d+)w)?(?:(\d+)d)?(?:t?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?)?")
 _SECONDS = (604_800, 86_400, 3_600, 60, 1)
 
@@ -168,7 +170,8 @@ class OutputFolder:
                     return f"{shown} has {size:,} bytes, sealed with {entry.bytes:,}"
                 if file_sha256(folder / path) != entry.sha256:
                     return f"{shown} has other content than sealed"
-            added = sorted(set(all_files(folder)) - set(files)) if folder.is_dir() else []
+            found = set(all_files(folder)) if folder.is_dir() else set()
+            added = sorted(path for path in found - set(files) if not _OF_FILE_BROWSERS.fullmatch(Path(path).name))
             if added:
                 return f"{name}/{added[0]} was added after sealing"
         return None

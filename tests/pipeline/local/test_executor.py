@@ -435,6 +435,16 @@ def test_other_damage_reruns_too(bench, damage, reason):
     assert (result.steps["First"].state, result.steps["First"].reason) == ("Succeeded", reason)
 
 
+def test_what_file_browsers_leave_in_an_output_reruns_nothing(bench):
+    result = bench.run(two_steps(), parameters=text_parameter(bench))
+    for name in (".DS_Store", "._result.txt", "Thumbs.db"):
+        (result.outputs["First"]["out"] / name).write_text("x")
+
+    assert bench.states(bench.run(two_steps(), parameters=text_parameter(bench))) == {
+        "First": "Cached", "Second": "Cached"
+    }  # fmt: skip
+
+
 def test_without_cache_config_and_with_force_everything_runs(bench):
     definition = two_steps()
     definition["Steps"][0].pop("CacheConfig")
