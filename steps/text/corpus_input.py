@@ -10,7 +10,7 @@ from steps.configs.prepare_corpus import PrepareCorpusConfig
 from steps.contract import StepError, report_progress
 from steps.schemas.corpus import FaultSummary, FindingSummary, SourceFindings, SourceSummary
 from steps.text.corpus_checks import Finding, InputChecks
-from steps.text.reading import Record, text_files
+from steps.text.reading import JSON_LIST, JSON_OVER_LINES, Record, text_files
 
 MAX_FAULTS_NAMED = 100
 
@@ -58,6 +58,8 @@ class Input:
             f"first: {first.source} line {first.number}: {first.fault}"
         )
         remedy = "Mend the file or raise prepare_corpus.max_bad_line_share."
+        if first.fault in (JSON_LIST, JSON_OVER_LINES):
+            remedy = "Write one object a line."
         if first.text_like_field:
             remedy = f"Did you mean {first.text_like_field}? Then set prepare_corpus.text_field to it."
         limit = f"a share of {self.config.max_bad_line_share}"

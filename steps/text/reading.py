@@ -6,6 +6,7 @@ In .jsonl a line is a document, in .parquet a row; in .txt documents are separat
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from steps.contract import StepError, all_files, place_error
 from steps.text.opening import KINDS, MAX_LINE_BYTES, file_kind, open_bytes, read_lines, refusing_unreadable
 
 UNPACKED_AT_ONCE_BYTES = 1 << 20
+# JSON of another form than one object a line.
+JSON_LIST, JSON_OVER_LINES = "a JSON list", "JSON over several lines"
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,10 @@ def _record_of_json(line: str, name: str, number: int, text_field: str) -> Recor
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
-        return Record(name, number, fault="not JSON")
+        opens_only = re.fullmatch(r"\s*(\[\s*)?[\[{]\s*", line)
+        return Record(name, number, fault=JSON_OVER_LINES if opens_only else "not JSON")
+    if isinstance(value, list):
+        return Record(name, number, fault=JSON_LIST)
     if not isinstance(value, dict) or not isinstance(value.get(text_field), str):
         return Record(name, number, fault=f'no text field "{text_field}"', text_like_field=_text_like_field(value))
     if not is_valid_unicode(value[text_field]):

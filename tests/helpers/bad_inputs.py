@@ -263,6 +263,12 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     "corpus-without-text-field": lambda place: place.corpus(
         place.file("a.jsonl", json.dumps({"content": "Salam, dünya, necəsən?"}) + "\n")
     ),
+    "corpus-json-list": lambda place: place.corpus(
+        place.file("a.jsonl", json.dumps([json.loads(line) for line in document_lines(3).splitlines()]))
+    ),
+    "corpus-json-over-lines": lambda place: place.corpus(
+        place.file("a.jsonl", json.dumps([json.loads(line) for line in document_lines(3).splitlines()], indent=1))
+    ),
     "corpus-invalid-utf8": lambda place: place.corpus(
         place.file("a.jsonl", document_lines(40).encode() + b'{"text": "caf\xe9 latte, s\xfcd"}\n' * 2)
     ),
