@@ -10,7 +10,7 @@ import datetime
 import json
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import pydantic
 
@@ -22,6 +22,7 @@ from steps.schemas.fertility import FertilityReport
 
 WIDTH = 100
 LABEL_WIDTH = 18
+SHORTEST_ROOM = 40
 SHORT_DIGEST = 12
 SAMPLE_CHARACTERS = 78
 SHOWN_WARNINGS = 4
@@ -29,11 +30,13 @@ SHOWN_APPROVALS = 5
 # The end of the year 9999.
 LATEST_SECONDS = 253_402_300_800
 Row = tuple[str, str]
+Kept = TypeVar("Kept", bound=pydantic.BaseModel)
 
 
 def report_lines(version: ModelVersion) -> list[str]:
     """At most about 40 lines of at most 100 columns."""
-    evaluation = next(filter(None, map(_evaluation, version.evidence_named("evaluation.json"))), None)
+    evaluations = (_parsed(Evaluation, content) for content in version.evidence_named("evaluation.json"))
+    evaluation = next(filter(None, evaluations), None)
     execution: dict[str, Any] = json.loads(next(version.evidence_named("execution.json"), b"{}"))
     rows: list[Row] = []
     if evaluation is None:
@@ -49,13 +52,15 @@ def report_lines(version: ModelVersion) -> list[str]:
     rows += [*_gate_rows(execution), *_corpus_rows(version), *_warning_rows(execution)]
     rows += [*_provenance_rows(version, execution), *_history_rows(version)]
     heading = f"{version.group} version {version.version}: {version.status}"
-    return [heading, *(line for row in rows for line in _wrapped(row))]
+    # Names of another pipeline's metadata may be longer than ours.
+    width = max([LABEL_WIDTH, *(len(label) + 2 for label, _ in rows)])
+    return [heading, *(line for row in rows for line in _wrapped(row, width))]
 
 
-def _evaluation(content: bytes) -> Evaluation | None:
+def _parsed(kind: type[Kept], content: bytes) -> Kept | None:
     """None for a file in the form of another version of langadapt: a registry outlives versions."""
     try:
-        return Evaluation.model_validate_json(content)
+        return kind.model_validate_json(content)
     except pydantic.ValidationError:
         return None
 
@@ -73,12 +78,12 @@ def _verdict(evaluation: Evaluation) -> Row:
     return "verdict", ", ".join(said)
 
 
-def _wrapped(row: Row) -> list[str]:
+def _wrapped(row: Row, label_width: int) -> list[str]:
     label, text = row
-    room = WIDTH - 2 - LABEL_WIDTH
+    room = max(WIDTH - 2 - label_width, SHORTEST_ROOM)
     pieces = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
     labels = [label, *[""] * (len(pieces) - 1)]
-    return [f"  {name:<{LABEL_WIDTH}}{piece}" for name, piece in zip(labels, pieces, strict=True)]
+    return [f"  {name:<{label_width}}{piece}" for name, piece in zip(labels, pieces, strict=True)]
 
 
 def _interval(value: float, ci95: tuple[float, float]) -> str:
@@ -121,7 +126,8 @@ def _champion_rows(evaluation: Evaluation, execution: Mapping[str, Any]) -> Iter
 
 def _fertility_rows(version: ModelVersion) -> Iterator[Row]:
     for content in version.evidence_named("fertility.json"):
-        report = FertilityReport.model_validate_json(content)
+        if (report := _parsed(FertilityReport, content)) is None:
+            continue
         change = report.tokens_per_word
         yield "fertility", f"{change.base:.2f} -> {change.chosen:.2f} tokens a word ({report.chosen})"
 
@@ -164,8 +170,8 @@ def _gate_rows(execution: Mapping[str, Any]) -> Iterator[Row]:
 
 def _corpus_rows(version: ModelVersion) -> Iterator[Row]:
     for content in version.evidence_named("manifest.json"):
-        sealed = Manifest.model_validate_json(content)
-        if sealed.step == "prepare_corpus":
+        sealed = _parsed(Manifest, content)
+        if sealed is not None and sealed.step == "prepare_corpus":
             kept = {name: sealed.metrics.get(name, 0) for name in ("documents", "words", "dropped")}
             yield "corpus", f"{kept['documents']:,} documents, {kept['words']:,} words; {kept['dropped']:,} dropped"
 

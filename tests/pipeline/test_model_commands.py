@@ -12,6 +12,7 @@ from workplace import Workplace
 from pipeline.__main__ import command_code
 from pipeline.conditions import ConditionResult
 from pipeline.registry import LocalRegistry
+from pipeline.version_report import report_lines
 from steps.schemas.evaluation import Evaluation
 from steps.schemas.model_quality import model_quality
 
@@ -214,3 +215,19 @@ def test_a_figure_that_is_no_number_is_damage(place, monkeypatch, capsys):
     assert command_code(["models", "diff", "langadapt/1", "other/1"], as_json=False) == 1
     told = "damaged model version: tokens_per_word.chosen of version 1 is 'x', no number. Restore it from a copy"
     assert told in capsys.readouterr().err
+
+
+def test_a_version_without_evidence_of_ours_shows_its_metadata_in_columns(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.bin").write_text("weights")
+    metadata = {"retention_of_the_source_language": "0.25", "recipe": " ".join(["words"] * 40)}
+    evidence = {"A/fertility.json": b"{}", "B/manifest.json": b"[]", "C/evaluation.json": b"{}"}
+    version, _ = LocalRegistry(tmp_path / "registry").register(
+        group="other", model=tmp_path / "model", metadata=metadata, metrics={}, request={}, evidence=evidence
+    )
+    lines = report_lines(version)
+    print(*lines, sep="\n")
+    assert "  retention_of_the_source_language  0.25" in lines
+    recipe = next(index for index, line in enumerate(lines) if line.startswith("  recipe "))
+    assert {line.index("words") for line in lines[recipe : recipe + 4]} == {36}
+    assert max(map(len, lines)) <= 100
