@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -141,8 +142,10 @@ def memory_remedy(settings: Iterable[str]) -> str:
 
 
 def memory_bytes() -> int:
-    """The memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """The memory that this process may have: the machine's, or what `ulimit -v` leaves of it."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return machine if limit == resource.RLIM_INFINITY else min(machine, limit)
 
 
 def shortened(text: str, characters: int = 160) -> str:

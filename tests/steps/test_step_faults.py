@@ -235,7 +235,7 @@ def test_no_memory_is_told_with_what_to_lower(tmp_path: Path, step: Path) -> Non
     line = only_line(ended.stderr)
     print(line)
     assert ended.returncode == EXIT_USER_ERROR
-    assert line.startswith("error: memory: none left (MemoryError); limit ")
+    assert line.startswith("error: memory: none left (MemoryError); limit 4.3 GB. ")
     assert line.endswith("Lower batch_tokens, or use a machine with more memory.")
     assert run_step(step, *arguments).returncode == EXIT_DONE
 
