@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from steps.prepare_corpus import FOLDERS, REPORTS, prepare_corpus
 from steps.schemas.corpus import FindingSummary
 from steps.text.characters import character_flags
 from steps.text.corpus import read_findings, read_summary
+from steps.text.corpus_checks import InputChecks
 from steps.text.languages import find_other_languages, find_other_scripts, profile_distance
 
 
@@ -64,6 +66,15 @@ def test_a_share_below_the_setting_is_counted_and_not_warned_of(tmp_path: Path) 
     assert warned(tmp_path, corpus, "--warned_document_share=0.2") == []
     found = read_findings(tmp_path / "out").sources["corpus"].findings["html-markup"]
     assert (found.documents, found.warned) == (6, False)
+
+
+@pytest.mark.parametrize(("documents", "is_warned"), [(2, False), (3, True)])
+def test_of_two_documents_one_is_always_the_longer(documents: int, is_warned: bool) -> None:
+    checks = InputChecks(0.02)
+    for text in ["söz " * 100, *["söz"] * (documents - 1)]:
+        checks.see_read(text)
+    found = {finding.name: finding for finding in checks.findings(Counter(), documents)}
+    assert found["one-document-dominates"].is_warned == is_warned
 
 
 def test_what_is_warned_of_and_the_names_of_faulty_files_are_no_content(tmp_path: Path) -> None:

@@ -18,6 +18,13 @@ def test_marks_join_their_letters_whatever_stood_between() -> None:
     assert repair_homoglyphs(normalise("g\u043e\u0301l")) == ("gól", 1)
 
 
+def test_zero_width_spaces_stay_between_words_of_scripts_without_spaces() -> None:
+    khmer, thai = "ភាសា\u200bខ្មែរ", "ภาษา\u200bไทย"
+    assert normalise(khmer) == khmer
+    assert normalise(thai) == thai
+    assert normalise("kəl\u200bmə, \u200bsöz\u200b") == "kəlmə, söz"
+
+
 def test_cyrillic_schwa_inside_latin_words() -> None:
     repaired, count = repair_homoglyphs("dәvәt Әli, mәktub")
     assert (repaired, count) == ("dəvət Əli, məktub", 4)
@@ -32,6 +39,25 @@ def test_cut_keeps_every_word_and_the_limit() -> None:
     text = "\n\n".join(f"Abzas {number}: " + "söz " * 40 for number in range(20))
     pieces = cut(text, 500)
     assert all(len(piece.encode()) <= 500 for piece in pieces)
+    assert " ".join(pieces).split() == text.split()
+
+
+def test_cut_prefers_a_blank_line_to_a_line_end_to_a_space() -> None:
+    assert cut("bir iki üç dörd\n\nbeş\naltı yeddi", 28) == ["bir iki üç dörd", "beş\naltı yeddi"]
+    assert cut("bir iki üç dörd\nbeş altı", 24) == ["bir iki üç dörd", "beş altı"]
+    assert cut("bir iki üç dörd beş altı", 24) == ["bir iki üç dörd beş", "altı"]
+    # A separator in the first half is no good place; spaces between pieces belong to neither.
+    assert cut("a\n\nbir iki üç dörd     beş", 22) == ["a\n\nbir iki üç dörd", "beş"]
+    assert cut(f"bir{' ' * 50}iki", 8) == ["bir", "iki"]
+    assert cut("", 8) == cut(" " * 20, 8) == []
+
+
+def test_cut_of_a_long_text_into_many_pieces() -> None:
+    """Each piece costs its own length: were the rest looked at for each, this would be 60 GB."""
+    text = "şəhər küçə ağac " * 100_000
+    pieces = cut(text, 40)
+    assert len(pieces) > 50_000
+    assert all(20 < len(piece.encode()) <= 40 for piece in pieces[:-1])
     assert " ".join(pieces).split() == text.split()
 
 
