@@ -1,5 +1,8 @@
 """How much of a test text stands in the training text: shared n-grams of 13 words (Brown et al., 2020).
 
+Evaluate measures by it how far the figures of a finished model can be believed, and changes nothing. What PrepareCorpus
+warns of before anything is trained, whole documents and passages of them, is found in heldout.py.
+
 Words are those between white space, in small letters, without punctuation at either end. A text of 8 to 12 words is
 looked for as a whole, one of fewer words is not looked for and counted: single phrases stand everywhere.
 

@@ -1,4 +1,8 @@
-"""Held-out documents that also stand in the training text, as a whole or as a passage of a longer document."""
+"""Held-out documents that also stand in the training text, as a whole or as a passage of a longer document.
+
+PrepareCorpus warns of them while the corpus can still be mended, by the shingles that it compares documents by.
+How much of a test text a finished model may have seen, sentence by sentence, Evaluate measures by contamination.py.
+"""
 
 from __future__ import annotations
 
