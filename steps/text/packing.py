@@ -49,6 +49,42 @@ class Vocabulary:
     tokenizer_sha256: str
 
 
+class _Blocks:
+    """Blocks as they fill up; starts: of each full one the places where documents start in it."""
+
+    def __init__(self, block_tokens: int) -> None:
+        self._block_tokens = block_tokens
+        self._blocks: list[numpy.ndarray] = []
+        self.starts: list[list[int]] = []
+        self._block: list[int] = []
+        self._block_starts: list[int] = []
+
+    def add(self, document: list[int]) -> int:
+        """Packs a document behind those before it; returns its number of tokens."""
+        rest = document
+        while rest:
+            self._block_starts.append(len(self._block))
+            room = self._block_tokens - len(self._block)
+            self._block.extend(rest[:room])
+            rest = rest[room:]
+            if len(self._block) == self._block_tokens:
+                self._blocks.append(numpy.array(self._block, dtype=numpy.uint32))
+                self.starts.append(self._block_starts)
+                self._block, self._block_starts = [], []
+        return len(document)
+
+    def pad(self, pad_token_id: int) -> None:
+        """Fills the last block: padding is a document of its own, whose labels the reader leaves out."""
+        if self._block:
+            self.add([pad_token_id] * (self._block_tokens - len(self._block)))
+
+    def table(self) -> numpy.ndarray:
+        """The full blocks, uint32 [blocks, block_tokens]."""
+        if not self._blocks:
+            return numpy.zeros((0, self._block_tokens), dtype=numpy.uint32)
+        return numpy.stack(self._blocks)
+
+
 def write_part(
     folder: Path,
     name: str,
@@ -62,35 +98,16 @@ def write_part(
 
     name: part-00000 and so on. parts: how many parts the split has, whoever writes the others.
     """
-    blocks: list[numpy.ndarray] = []
-    starts: list[list[int]] = []
-    block: list[int] = []
-    block_starts: list[int] = []
+    packed = _Blocks(block_tokens)
     documents = size = tokens = 0
     for ids, document_bytes in encoded:
         documents += 1
         size += document_bytes
-        rest = [vocabulary.bos_token_id, *ids, vocabulary.eos_token_id]
-        tokens += len(rest)
-        while rest:
-            block_starts.append(len(block))
-            room = block_tokens - len(block)
-            block.extend(rest[:room])
-            rest = rest[room:]
-            if len(block) == block_tokens:
-                blocks.append(numpy.array(block, dtype=numpy.uint32))
-                starts.append(block_starts)
-                block, block_starts = [], []
-    if block:
-        # Padding is a document of its own, whose labels the reader leaves out.
-        block_starts.append(len(block))
-        block.extend([vocabulary.pad_token_id] * (block_tokens - len(block)))
-        blocks.append(numpy.array(block, dtype=numpy.uint32))
-        starts.append(block_starts)
-    table = numpy.stack(blocks) if blocks else numpy.zeros((0, block_tokens), dtype=numpy.uint32)
-    _write_arrays(folder, name, table, starts)
+        tokens += packed.add([vocabulary.bos_token_id, *ids, vocabulary.eos_token_id])
+    packed.pad(vocabulary.pad_token_id)
+    _write_arrays(folder, name, packed.table(), packed.starts)
     summary = PartSummary(
-        blocks=len(blocks),
+        blocks=len(packed.starts),
         documents=documents,
         bytes=size,
         tokens=tokens,
