@@ -29,6 +29,8 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -71,6 +73,17 @@ STOP_RATE_PROMPTS = 16
 STOP_RATE_NEW_TOKENS = 128
 
 
+@dataclass(frozen=True)
+class TrainingData:
+    """Examples on both sides; conversations left out, by reason; pieces of personal data found, by kind."""
+
+    form: str
+    training: list[Example]
+    heldout: list[Example]
+    dropped: dict[str, Unusable]
+    personal_data: Counter[str]
+
+
 def fine_tune(config: FineTuneConfig, folders: StepFolders) -> dict[str, float | int | str]:
     """Checks every example, trains the adapter, merges it and measures the merged model."""
     check_one_process()
@@ -79,21 +92,13 @@ def fine_tune(config: FineTuneConfig, folders: StepFolders) -> dict[str, float |
     device = choose_device(config.device)
     trust = config.trust_remote_code
     tokenizer = load_tokenizer(folders["model"], trust_remote_code=trust)
-    conversations = read_conversations(folders["conversations"])
-    conversations, personal_data = count_personal_data(conversations, mask=config.mask_personal_data)
-    examples, dropped = build_examples(tokenizer, conversations, config)
-    training, heldout = split_examples(examples, config.validation_share)
-    for doubt in doubts_about(conversations, training, heldout, dropped, personal_data, tokenizer, config):
-        warn(*doubt)
-    left_out = sum(noted.count for noted in dropped.values())
-    report(form=conversations.form, conversations=len(training), heldout=len(heldout), dropped=left_out)
-
+    data = read_data(config, folders["conversations"], tokenizer)
     model = load_model(folders["model"], device=device, trust_remote_code=trust)
     check_positions(model, config.max_tokens)
     check_target_modules(model, config.target_modules)
-    loss_before = mean_token_loss(model, heldout, config.batch_conversations)
+    loss_before = mean_token_loss(model, data.heldout, config.batch_conversations)
     adapter = folders.output / "adapter"
-    run = train_adapter(model, tokenizer, training, config, adapter)
+    run = train_adapter(model, tokenizer, data.training, config, adapter)
     del model
 
     difference = merge_adapter(
@@ -101,28 +106,28 @@ def fine_tune(config: FineTuneConfig, folders: StepFolders) -> dict[str, float |
         adapter,
         folders.output,
         tokenizer,
-        [example.input_ids for example in heldout[:MERGE_CHECK_CONVERSATIONS]],
+        [example.input_ids for example in data.heldout[:MERGE_CHECK_CONVERSATIONS]],
         max_difference=config.max_merge_difference,
         device=device,
         trust_remote_code=trust,
     )
     merged = load_model(folders.output, device=device, trust_remote_code=trust)
     summary = FineTuningSummary(
-        conversation_form=conversations.form,
-        conversations=len(training),
-        conversations_heldout=len(heldout),
-        conversations_dropped={reason: noted.count for reason, noted in dropped.items()},
-        first_dropped={reason: noted.first for reason, noted in dropped.items()},
-        personal_data=dict(sorted(personal_data.items())),
+        conversation_form=data.form,
+        conversations=len(data.training),
+        conversations_heldout=len(data.heldout),
+        conversations_dropped={reason: noted.count for reason, noted in data.dropped.items()},
+        first_dropped={reason: noted.first for reason, noted in data.dropped.items()},
+        personal_data=dict(sorted(data.personal_data.items())),
         steps=len(run.losses),
         lora_scaling=config.lora_alpha / config.lora_rank,
         trained_parameters=run.trained_parameters,
         first_loss=run.losses[0],
         last_loss=run.losses[-1],
         validation_loss_before=loss_before,
-        validation_loss=mean_token_loss(merged, heldout, config.batch_conversations),
+        validation_loss=mean_token_loss(merged, data.heldout, config.batch_conversations),
         merge_relative_difference=difference,
-        stop_rate=measure_stop_rate(merged, tokenizer, heldout),
+        stop_rate=measure_stop_rate(merged, tokenizer, data.heldout),
     )
     write_json(folders.output / "training.json", summary.model_dump(mode="json"))
     return headline(summary)
@@ -134,6 +139,19 @@ def check_one_process() -> None:
     if processes > 1:
         remedy = "Choose an instance type with one accelerator, and one instance."
         raise ConfigError("fine_tune", f"{processes} processes", limit=1, remedy=remedy)
+
+
+def read_data(config: FineTuneConfig, path: Path, tokenizer: PreTrainedTokenizerBase) -> TrainingData:
+    """The conversations as examples on two sides; warns of what is doubtful about them and reports their number."""
+    conversations = read_conversations(path)
+    conversations, personal_data = count_personal_data(conversations, mask=config.mask_personal_data)
+    examples, dropped = build_examples(tokenizer, conversations, config)
+    training, heldout = split_examples(examples, config.validation_share)
+    for doubt in doubts_about(conversations, training, heldout, dropped, personal_data, tokenizer, config):
+        warn(*doubt)
+    left_out = sum(noted.count for noted in dropped.values())
+    report(form=conversations.form, conversations=len(training), heldout=len(heldout), dropped=left_out)
+    return TrainingData(conversations.form, training, heldout, dropped, personal_data)
 
 
 def count_personal_data(conversations: Conversations, *, mask: bool) -> tuple[Conversations, Counter[str]]:
