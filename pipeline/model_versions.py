@@ -92,7 +92,7 @@ def read_version(folder: Path) -> ModelVersion | DamagedVersion:
         for path in sorted(folder.glob("approvals/*.json")):
             approvals.append(Approval.model_validate_json(path.read_bytes()))
         record = VersionRecord.model_validate_json((folder / VERSION_FILE).read_bytes())
-    except (FileNotFoundError, NotADirectoryError, pydantic.ValidationError) as error:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, pydantic.ValidationError) as error:
         reason = " ".join(str(error).split())[:120]
     else:
         if approvals and (record.group, record.version) == (folder.parent.name, int(folder.name)):

@@ -154,7 +154,7 @@ class OutputFolder:
         """The seal as it stands, unchecked; None where there is none that this version reads."""
         try:
             seal = Seal.model_validate_json((self.root / SEAL_NAME).read_bytes())
-        except (FileNotFoundError, pydantic.ValidationError):
+        except (FileNotFoundError, IsADirectoryError, pydantic.ValidationError):
             return None
         return seal if seal.key == self.key else None
 
@@ -210,7 +210,7 @@ def reason_of_miss(run_folder: Path, step: str, members: Mapping[str, str]) -> s
     for path in sorted((run_folder / "outputs" / step).glob(f"*/{SEAL_NAME}")):
         try:
             seal = Seal.model_validate_json(path.read_bytes())
-        except pydantic.ValidationError:
+        except (IsADirectoryError, pydantic.ValidationError):
             continue
         if newest is None or seal.sealed_at > newest.sealed_at:
             newest = seal

@@ -113,6 +113,7 @@ def place_error(error: BaseException, number: int | None = None, place: Path | N
         errno.ESTALE: f"Look at the connection to its server, {SAME_COMMAND}",
         errno.EMFILE: "Raise the limit of open files (`ulimit -n`).",
         errno.ENFILE: "Raise the system's limit of open files.",
+        errno.EISDIR: "Remove the folder that stands in the place of a file.",
         errno.EACCES: "Give this user the right to it, or name another place.",
         errno.EPERM: "Give this user the right to it, or name another place.",
     }

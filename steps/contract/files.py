@@ -8,7 +8,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ def table_digest(digests: Mapping[str, str]) -> str:
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Writes aside, fsyncs, renames: a reader sees the old file or the new one, never half of either."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         with aside.open("wb") as stream:
@@ -38,11 +38,21 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             os.fsync(stream.fileno())
         replace_durably(aside, path)
     except BaseException as error:
-        aside.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            # The error of a write names no file.
+        # A read-only disk removes nothing, not even what is not there.
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(aside)):
+            # The error of a write names no file, and nobody knows the one aside.
             error.filename = str(path)
         raise
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder and those above it. Raises StepError where none can be, as in /proc."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:
+        raise StepError(str(folder), "cannot be made there", remedy="Name a place that can be written to.") from error
 
 
 def replace_durably(source: Path, target: Path) -> None:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TextIO
 
 from steps.contract.errors import ConfigError
+from steps.contract.files import make_folder
 
 # What a file system answers that keeps no locks, such as some network shares.
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
@@ -40,8 +41,9 @@ class FileLock:
         self.died_with_it = ""
 
     def acquire(self) -> None:
-        """Takes the lock or raises: LockHeldError, or ConfigError where the file system keeps no locks."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        """Takes the lock or raises: LockHeldError, ConfigError where the file system keeps no locks, StepError where
+        there can be no folder."""
+        make_folder(self.path.parent)
         deadline = time.monotonic() + NAME_SECONDS
         while (stream := self._try()) is None:
             # Without a name its holder has just got it, or is about to give it back.

@@ -147,15 +147,17 @@ def three_versions(registry: LocalRegistry, tmp_path: Path) -> list[Path]:
     return models
 
 
-@pytest.mark.parametrize("damage", ["cut", "removed", "another number", "no history"])
+@pytest.mark.parametrize("damage", ["cut", "removed", "a folder", "another number", "no history"])
 def test_a_damaged_version_stands_in_nobodys_way(registry, tmp_path, damage):
     models = three_versions(registry, tmp_path)
     folder = registry.folder / "texts" / "2"
     record = folder / "version.json"
     if damage == "cut":
         record.write_text(record.read_text()[:20])
-    elif damage == "removed":
+    elif damage in ("removed", "a folder"):
         record.unlink()
+        if damage == "a folder":
+            record.mkdir()
     elif damage == "another number":
         record.write_text(json.dumps(json.loads(record.read_text()) | {"version": 7}))
     else:

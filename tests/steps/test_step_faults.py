@@ -31,6 +31,7 @@ from steps.contract import (
     read_seal,
     write_atomically,
 )
+from steps.contract.locks import FileLock
 from steps.modeling.checkpoints import CheckpointStore
 from steps.modeling.parallel import Processes
 
@@ -326,6 +327,29 @@ def test_pipes_and_devices_do_not_hang(tmp_path: Path) -> None:
     for path in (corpus / "pipe.txt", Path("/dev/zero")):
         with pytest.raises(StepError, match="neither a file nor a folder"):
             content_digest(path)
+
+
+def test_a_file_that_cannot_be_written_is_named_by_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / "a.json").mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        write_atomically(tmp_path / "a.json", "{}")
+    line = f"{tmp_path / 'a.json'}: Is a directory. Remove the folder that stands in the place of a file."
+    assert str(mendable_error(caught.value)) == line
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+    with pytest.raises(StepError, match=r"^/proc/none/below: cannot be made there\."):
+        write_atomically(Path("/proc/none/below/a.json"), "{}")
+    with pytest.raises(StepError, match=r"^/proc/none: cannot be made there\."):
+        FileLock(Path("/proc/none/.lock")).acquire()
+
+
+def test_a_read_only_disk_is_named_by_the_file_that_was_to_be_written(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", 64) as disk:
+        disk.make_read_only(True)
+        with pytest.raises(OSError) as caught:
+            write_atomically(disk.folder / "a.json", "{}")
+        told = str(mendable_error(caught.value))
+        assert told == f"{disk.folder / 'a.json'}: Read-only file system. Name a place that can be written to."
 
 
 def test_a_step_says_of_a_folder_without_rights_what_it_is(tmp_path: Path, step: Path) -> None:

@@ -435,6 +435,17 @@ def test_other_damage_reruns_too(bench, damage, reason):
     assert (result.steps["First"].state, result.steps["First"].reason) == ("Succeeded", reason)
 
 
+def test_a_folder_in_the_place_of_a_seal_is_no_seal(bench):
+    result = bench.run(two_steps(), parameters=text_parameter(bench))
+    seal = result.outputs["First"]["out"].parent / "seal.json"
+    seal.unlink()
+    seal.mkdir()
+    result = bench.run(two_steps(), parameters=text_parameter(bench))
+
+    assert bench.states(result) == {"First": "Succeeded", "Second": "Cached"}
+    assert seal.is_file()
+
+
 def test_what_file_browsers_leave_in_an_output_reruns_nothing(bench):
     result = bench.run(two_steps(), parameters=text_parameter(bench))
     for name in (".DS_Store", "._result.txt", "Thumbs.db"):
