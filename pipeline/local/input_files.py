@@ -44,6 +44,13 @@ def input_digest(entry: JobInput, uris: UriFolders, digest: Callable[[Path], str
     return table_digest({name: digest(path) for name, path in input_files(entry, uris, subject).items()})
 
 
+def input_places(entry: JobInput, uris: UriFolders, subject: str) -> list[Path]:
+    """The files and folders whose digests make up an input's."""
+    if not entry.is_manifest and not uris.below(entry.uri):
+        return [uris.find(entry.uri)]
+    return list(input_files(entry, uris, subject).values())
+
+
 def _files_of(source: Path, place: str) -> dict[str, Path]:
     """The files of a file or folder that lies at `place` below an input's folder."""
     if source.is_file():

@@ -29,7 +29,7 @@ from pipeline.local.cache import (
 )
 from pipeline.local.execution import Execution, StepFailedError, StepStoppedError
 from pipeline.local.images import LocalImage, image_members
-from pipeline.local.input_files import input_digest
+from pipeline.local.input_files import input_digest, input_places
 from pipeline.local.job_log import latest_metric, logged_warnings
 from pipeline.local.job_spec import JobSpec, job_spec, model_uri
 from pipeline.local.jobs import Job, TimeLimitError
@@ -66,9 +66,10 @@ def run_job(node: Node, record: StepRecord, execution: Execution) -> None:
         if execution.reason_to_run(node.name) and seal is not None:
             set_checkpoints_aside(spec, folder, execution)
         record.begin()
+        places = [place for entry in spec.inputs for place in input_places(entry, execution.uris, node.name)]
         job = Job(spec, folder, image, execution.uris, execution.environment)
         run_attempts(node, record, job, execution)
-        execution.check_inputs(node.name, [execution.uris.find(entry.uri) for entry in spec.inputs])
+        execution.check_inputs(node.name, places)
         seal = output.replace(job.output_folders(), members, record.elapsed(), logged_warnings(record.log))
         forget_checkpoints_aside(spec, folder, execution)
         state = states.SUCCEEDED

@@ -161,6 +161,17 @@ def test_an_input_that_changes_while_it_is_read_is_not_sealed(runs, tmp_path, ch
     assert runs.run(reads(folder, SMALL)).exit_code == EXIT_DONE
 
 
+def test_a_file_that_a_manifest_lists_and_that_changes_meanwhile_is_not_sealed(runs, tmp_path):
+    (tmp_path / "a.txt").write_text("hello")
+    (tmp_path / "list.manifest").write_text(json.dumps([{"prefix": f"{tmp_path.as_uri()}/"}, "a.txt"]))
+    step = reads(tmp_path / "list.manifest", f"{SMALL}; Path({str(tmp_path / 'a.txt')!r}).write_text('other')")
+    step["Arguments"]["ProcessingInputs"][0]["S3Input"]["S3DataType"] = "ManifestFile"
+    result = runs.run(step)
+    assert result.exit_code == EXIT_USER_ERROR
+    assert result.failure.startswith(f"Read: {tmp_path / 'a.txt'} changed while it was read. ")
+    assert runs.files() == {}
+
+
 def test_a_file_that_is_added_meanwhile_is_no_change_of_the_input(runs, tmp_path):
     folder = tmp_path / "texts"
     folder.mkdir()
