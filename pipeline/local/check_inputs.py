@@ -1,7 +1,7 @@
 """The user's data looked at before a run: what a late step would refuse is refused now, in seconds.
 
-The base model is judged by its files. Conversations are read by a process of their own, as the code that reads them is
-the steps'. The corpus needs no check here: the first step reads it.
+The base model is judged by its files. Conversations and accuracy items are read by a process of their own, as the code
+that reads them is the steps'. The corpus needs no check here: the first step reads it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from steps.contract.model_folder import check_base_model, context_limit
 
 
 def check_inputs(config: PipelineConfig, paths: Mapping[str, Path], environment: Mapping[str, str]) -> None:
-    """Raises StepError or ConfigError for a base model or conversations that a later step would refuse.
+    """Raises StepError or ConfigError for a base model, conversations or accuracy items that a later step would refuse.
 
-    paths: where base_model and conversations lie, those that are on this machine. environment: of a process that finds
-    the steps.
+    paths: where base_model, conversations and accuracy lie, those that are on this machine. environment: of a process
+    that finds the steps.
     """
     if (base_model := paths.get("base_model")) is not None:
         try:
@@ -30,8 +30,8 @@ def check_inputs(config: PipelineConfig, paths: Mapping[str, Path], environment:
             value = f"{error.subject}: {error.value}"
             raise StepError("data.base_model", value, limit=error.limit, remedy=error.remedy) from error
         _check_lengths(config, context_limit(base_model))
-    if (conversations := paths.get("conversations")) is not None:
-        _check_conversations(conversations, config.fine_tune.max_dropped_share, environment)
+    if given := {name: paths[name] for name in ("conversations", "accuracy") if name in paths}:
+        _check_data(given, config.fine_tune.max_dropped_share, environment)
 
 
 def trusts_remote_code(config: PipelineConfig) -> bool:
@@ -51,16 +51,16 @@ def _check_lengths(config: PipelineConfig, limit: int | None) -> None:
             raise ConfigError(name, length, limit=limit_text, remedy="Lower it.")
 
 
-def _check_conversations(path: Path, max_dropped_share: float, environment: Mapping[str, str]) -> None:
+def _check_data(paths: Mapping[str, Path], max_dropped_share: float, environment: Mapping[str, str]) -> None:
     # -P: a package named steps in the current folder is none of ours.
-    command = [sys.executable, "-P", "-m", "steps.check_conversations", str(path.resolve())]
-    command.append(f"--max_dropped_share={max_dropped_share}")
+    command = [sys.executable, "-P", "-m", "steps.check_data", f"--max_dropped_share={max_dropped_share}"]
+    command += [f"--{name}={path.resolve()}" for name, path in paths.items()]
     checked = subprocess.run(command, capture_output=True, text=True, env=dict(environment))
     # Python ends with 1 as well where it meets an error that nobody caught: then nothing is on standard output.
     if checked.returncode == EXIT_USER_ERROR and checked.stdout:
         error = json.loads(checked.stdout)
         subject = str(error["subject"])
-        value = error["value"] if subject == "conversations" else f"{subject}: {error['value']}"
-        raise StepError("data.conversations", value, limit=error["limit"], remedy=error["remedy"])
+        value = error["value"] if subject == error["input"] else f"{subject}: {error['value']}"
+        raise StepError(f"data.{error['input']}", value, limit=error["limit"], remedy=error["remedy"])
     if checked.returncode != EXIT_DONE:
-        raise RuntimeError(f"steps.check_conversations ended with {checked.returncode}: {checked.stderr}")
+        raise RuntimeError(f"steps.check_data ended with {checked.returncode}: {checked.stderr}")

@@ -314,6 +314,11 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     "conversations-end-with-question": lambda place: place.conversations(messages("user", "assistant", "user")),
     "conversations-one": lambda place: place.conversations(messages("user", "assistant")),
     "conversations-one-question": lambda place: place.conversations(good=3),
+    # --- the accuracy items
+    "accuracy-empty": lambda place: place.run(accuracy=place.file("items.jsonl", "")),
+    "accuracy-answer-outside": lambda place: place.run(
+        accuracy=place.file("items.jsonl", json.dumps({"question": "2 + 2?", "choices": ["4", "5"], "answer": 4}))
+    ),
     # --- the base model
     "model-missing": lambda place: place.run(base_model=place.bad / "none"),
     "model-is-a-file": lambda place: place.run(base_model=place.folder / "corpus.jsonl"),

@@ -20,6 +20,6 @@ def test_conversations_in_a_place_that_the_system_refuses_are_the_users_error(tm
 def test_a_check_that_dies_of_an_error_of_our_own_says_so(tmp_path):
     """Python's exit code for an error that nobody caught is that of a user's error: the package is broken here."""
     (tmp_path / "steps").mkdir()
-    (tmp_path / "steps" / "check_conversations.py").write_text("raise KeyError('ours')")
+    (tmp_path / "steps" / "check_data.py").write_text("raise KeyError('ours')")
     with pytest.raises(RuntimeError, match=r"ended with 1: (.|\n)*KeyError: 'ours'"):
         check_inputs(load_config("laptop"), {"conversations": tmp_path}, {**os.environ, "PYTHONPATH": str(tmp_path)})
