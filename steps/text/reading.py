@@ -23,6 +23,8 @@ from steps.text.opening import KINDS, MAX_LINE_BYTES, file_kind, open_bytes, rea
 UNPACKED_AT_ONCE_BYTES = 1 << 20
 # JSON of another form than one object a line.
 JSON_LIST, JSON_OVER_LINES = "a JSON list", "JSON over several lines"
+# Behind a carriage return that is no part of the end of a line.
+_AFTER_RETURN = re.compile(r"(?<=\r)(?!\r*\n)(?!\Z)")
 
 
 @dataclass(frozen=True)
@@ -140,20 +142,27 @@ def _txt_records(file: Path, name: str) -> Iterator[Record]:
         decoded, fault = _decode(line)
         if decoded is None:
             yield Record(name, number, fault=fault)
-        elif decoded.strip():
-            if not paragraph:
-                start, characters = number, 0
-            paragraph.append(decoded)
-            characters += len(decoded)
-            if characters > MAX_LINE_BYTES:
-                value = f"no blank line in {MAX_LINE_BYTES // 2**20} million characters"
-                remedy = "In .txt blank lines separate documents: put them between documents, or write .jsonl."
-                raise StepError(f"{file} line {start}", value, remedy=remedy)
-        elif paragraph:
-            yield Record(name, start, "".join(paragraph), lines=len(paragraph))
-            paragraph = []
+            continue
+        for text in _lines_of(decoded):
+            if text.strip():
+                if not paragraph:
+                    start, characters = number, 0
+                paragraph.append(text)
+                characters += len(text)
+                if characters > MAX_LINE_BYTES:
+                    value = f"no blank line in {MAX_LINE_BYTES // 2**20} million characters"
+                    remedy = "In .txt blank lines separate documents: put them between documents, or write .jsonl."
+                    raise StepError(f"{file} line {start}", value, remedy=remedy)
+            elif paragraph:
+                yield Record(name, start, "".join(paragraph), lines=len(paragraph))
+                paragraph = []
     if paragraph:
         yield Record(name, start, "".join(paragraph), lines=len(paragraph))
+
+
+def _lines_of(line: str) -> list[str]:
+    """The line, or those in it that end in a carriage return alone, as old Macs wrote all of a file."""
+    return _AFTER_RETURN.split(line) if "\r" in line.rstrip("\r\n") else [line]
 
 
 @contextmanager

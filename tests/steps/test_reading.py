@@ -116,3 +116,17 @@ def test_what_other_programs_put_into_a_folder_is_no_text(tmp_path):
     (folder / "part" / "e.txt").unlink()
     with pytest.raises(StepError, match="no text files in it; limit"):
         text_files(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        (b"bir\riki\r\r\xc3\xbc\xc3\xa7\r", ["bir\riki\r", "üç\r"]),
+        (b"bir\r\niki\r\n\r\n\xc3\xbc\xc3\xa7", ["bir\r\niki\r\n", "üç"]),
+        (b"bir\r\r\niki\rson\n", ["bir\r\r\niki\rson\n"]),
+    ],
+    ids=["old Mac", "Windows", "stray"],
+)
+def test_line_ends_of_a_txt(tmp_path, content, texts):
+    (tmp_path / "a.txt").write_bytes(content)
+    assert [record.text for record in read_records(tmp_path, "text")] == texts
