@@ -127,13 +127,13 @@ def test_the_parts_of_a_line_are_those_that_it_was_made_of() -> None:
 
 
 def test_a_bug_keeps_its_traceback_and_is_json_too(tmp_path: Path) -> None:
-    (tmp_path / "runs" / "registry" / "group" / "1").mkdir(parents=True)
-    (tmp_path / "runs" / "registry" / "group" / "1" / "version.json").mkdir()
-    (answer,) = langadapt(["models", "list", "--json"], folder=tmp_path)
+    # Found before the library of that name, as the current folder comes first here.
+    (tmp_path / "yaml.py").write_text("raise ValueError('broken')\n")
+    (answer,) = langadapt(["run", "--json"], folder=tmp_path)
     error = json.loads(answer.stdout)["error"]
     assert set(error) == KEYS
-    assert error["exit_code"] == answer.code
-    assert answer.code in (1, 70)
+    assert (error["line"], error["exit_code"], answer.code) == ("ValueError: broken", 70, 70)
+    assert answer.stderr.startswith("Traceback")
 
 
 # --- readers that leave -----------------------------------------------------------------------------------------------
