@@ -273,13 +273,13 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
         place.file("a.jsonl", document_lines(40).encode() + b'{"text": "caf\xe9 latte, s\xfcd"}\n' * 2)
     ),
     "corpus-one-document": lambda place: place.corpus(place.file("a.jsonl", document_lines(1))),
+    "corpus-copies": lambda place: place.corpus(place.file("a.jsonl", document_lines(1) * 200)),
     "corpus-too-small-for-vocabulary": lambda place: BadInput(
         place.run("--set", "train_tokenizer.vocabulary_sizes=[64000]").arguments,
         (
             "train_tokenizer", f"--corpus={place.prepared}", f"--base_model={place.folder / 'base'}",
             f"--output={place.bad / 'out'}", "--vocabulary_sizes=[64000]",
         ),
-    "corpus-copies": lambda place: place.corpus(place.file("a.jsonl", document_lines(1) * 200)),
     ),
     # --- conversations
     "conversations-missing": lambda place: place.run(conversations=place.bad / "none.jsonl"),
