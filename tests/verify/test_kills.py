@@ -169,8 +169,11 @@ def the_version(place: Workplace) -> ModelVersion:
 
 
 def entry(version: ModelVersion) -> str:
-    """The registry's entry without the times, ids and places that are each run's own."""
-    left_out = {"created_at", "run_folder", "model_folder", "approvals", "evidence"}
+    """The registry's entry without the times, ids and places that are each run's own.
+
+    model_bytes counts the digits of the times in training.json too; all other files of the model are compared whole.
+    """
+    left_out = {"created_at", "run_folder", "model_folder", "approvals", "evidence", "model_bytes"}
     record = version.model_dump(mode="json", exclude=left_out)
     # The other files of the evidence tell times, folders and execution ids.
     kept = {name: digest for name, digest in version.evidence.items() if name.endswith("evaluation.json")}
