@@ -45,7 +45,8 @@ DEFAULT_RENDEZVOUS_PORT = "7777"
 # The service shows this much of a failure.
 LONGEST_MESSAGE_BYTES = 1_024
 WATCH_SECONDS = 0.5
-STOP_GRACE_SECONDS = 60
+# Between SIGTERM and SIGKILL the service gives a job so long; its workers have a little less.
+STOP_GRACE_SECONDS, WORKERS_GRACE_SECONDS = 120, 115
 # An archive that unpacks to more than this is none of ours.
 LARGEST_CODE_BYTES = 64 * 1024 * 1024
 # Kept for a step's last words before it starts: what fails it may be a full disk.
@@ -254,6 +255,8 @@ def step_environment(launch: Launch, code: Path, code_digest: str, error_file: P
     environment["LANGADAPT_CODE_SHA256"] = code_digest
     environment["LANGADAPT_ERROR_FILE"] = str(error_file)
     environment["PYTHONUNBUFFERED"] = "1"
+    # torchrun's own 30 s are too few for a large checkpoint.
+    environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(WORKERS_GRACE_SECONDS))
     # Where transformers copies a model's own code to: nothing of one job is left for another.
     environment["HF_MODULES_CACHE"] = str(code.parent / "remote-code")
     if len(launch.hosts) > 1 and launch.network_interface:

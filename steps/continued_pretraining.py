@@ -89,7 +89,7 @@ def pretrain(config: ContinuedPretrainingConfig, folders: StepFolders, processes
     key = claim_checkpoints(config, folders, processes)
     model = load_model(folders["model"], dtype=TRAINING_DTYPES[config.precision], trust_remote_code=trust)
     check_positions(model, blocks)
-    liger = apply_liger(model, config.liger, processes, blocks.batch([0]))
+    liger = apply_liger(model, config.liger, processes, blocks.batch([0]), config.precision)
     attention = choose_attention(model, config.attention, processes.device, config.precision, blocks.block_tokens)
     plan = BatchPlan.of(
         blocks, config.global_batch_tokens, config.device_batch_blocks, config.seed, processes.world_size,
@@ -128,7 +128,16 @@ def pretrain(config: ContinuedPretrainingConfig, folders: StepFolders, processes
         export(parameters, folders["model"], tokenizer, EXPORT_DTYPES[config.precision], folders.output, trust)
         write_json(folders.output / "training.json", summary.model_dump(mode="json"))
         check_fused(profiler.result, liger)
+        warn_if_worse(progress)
     return summary
+
+
+def warn_if_worse(progress: Progress) -> None:
+    """A training that takes away what the model knew has had a wrong setting, most often the learning rate."""
+    (_, before), (step, after) = progress.validation_history[0], progress.validation_history[-1]
+    if after > before:
+        text = f"{after:.4f} bits per byte on the validation blocks after step {step}, {before:.4f} before the first. "
+        warn("training-made-worse", text + "Lower the learning rates, or look at the optimizer's settings.")
 
 
 def claim_checkpoints(config: ContinuedPretrainingConfig, folders: StepFolders, processes: Processes) -> str:

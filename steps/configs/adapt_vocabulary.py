@@ -14,7 +14,7 @@ Initialiser = Literal["copy+subtoken_mean", "copy+mean", "focus", "extend", "nor
 class AdaptVocabularyConfig(StepConfig):
     """How the rows of the new vocabulary get their first values."""
 
-    initialiser: Initialiser | Literal["best"] = Field(
+    initialiser: Literal[Initialiser, "best"] = Field(
         "copy+subtoken_mean",
         description="the one whose model is kept; best: that of compared_initialisers with the fewest bits per byte",
     )

@@ -8,6 +8,8 @@ from pydantic import Field
 
 from steps.contract import LARGEST_SEED, StepConfig
 
+# More is a slip: a thousand times what the largest trainings take.
+MOST_STEPS, MOST_TOKENS = 10**9, 10**10
 # Settings that change speed, reports and safety, but not what is learned: with another value the step goes on from the
 # same checkpoints, so they count neither in a checkpoint's key nor in the place where checkpoints lie.
 NOT_LEARNED = (
@@ -33,10 +35,10 @@ DECIDING = ("validate_every_steps", "max_validation_blocks")
 class ContinuedPretrainingConfig(StepConfig):
     """Two phases of continued pretraining: embeddings only, then all weights."""
 
-    phase_1_steps: int = Field(ge=0, description="optimizer steps with the backbone frozen")
+    phase_1_steps: int = Field(ge=0, le=MOST_STEPS, description="optimizer steps with the backbone frozen")
     phase_1_learning_rate: float = Field(gt=0, description="peak learning rate of phase 1")
     phase_1_warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up at the start of phase 1")
-    phase_2_steps: int = Field(ge=0, description="optimizer steps with all weights trainable")
+    phase_2_steps: int = Field(ge=0, le=MOST_STEPS, description="optimizer steps with all weights trainable")
     phase_2_learning_rate: float = Field(gt=0, description="peak learning rate of phase 2")
     phase_2_warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up at the start of phase 2")
     phase_1_flat_evaluations: int = Field(
@@ -54,7 +56,7 @@ class ContinuedPretrainingConfig(StepConfig):
     final_learning_rate_share: float = Field(
         0.1, ge=0, le=1, description="share of the peak at which the learning rate of a phase ends"
     )
-    global_batch_tokens: int = Field(ge=16, description="tokens of one optimizer step over all devices")
+    global_batch_tokens: int = Field(ge=16, le=MOST_TOKENS, description="tokens of one optimizer step over all devices")
     device_batch_blocks: int = Field(ge=1, description="blocks of one forward and backward pass on one device")
     adam_beta_1: float = Field(0.9, ge=0, lt=1, description="AdamW's first decay")
     adam_beta_2: float = Field(0.95, ge=0, lt=1, description="AdamW's second decay")
@@ -85,7 +87,7 @@ class ContinuedPretrainingConfig(StepConfig):
         le=0.9,
         description="share of the training blocks that come from the source corpus, where one was given",
     )
-    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the order of the blocks")
+    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the order of the blocks and of dropout")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where present")
     trust_remote_code: bool = Field(
         False, description="run the model's own code (auto_map of its config.json) on this machine"

@@ -27,7 +27,7 @@ from steps.contract.errors import (
 from steps.contract.faults import mendable_error
 from steps.contract.folders import Folder, StepFolders, prepare_output
 from steps.contract.seals import Warned, content_digest, read_seal, seal
-from steps.contract.settings import StepConfig, parse_config
+from steps.contract.settings import StepConfig, choices, is_list, parse_config
 
 # launch.py names a file here; a failing step writes its one line into it.
 ERROR_FILE_VARIABLE = "LANGADAPT_ERROR_FILE"
@@ -211,6 +211,8 @@ def parse_arguments(
             digests[folder.name] = content_digest(path)
         inputs[folder.name] = path
     config = parse_config(config_type, values)
+    if checkpoint_folder and Path(checkpoint_folder).exists() and not Path(checkpoint_folder).is_dir():
+        raise StepError("--checkpoints", f"{checkpoint_folder} is no folder", remedy="Name a folder.")
     return config, StepFolders(
         output=Path(output),
         inputs=inputs,
@@ -267,5 +269,7 @@ def help_text(
     lines += ["", "Settings:"]
     for field_name, info in config_type.model_fields.items():
         default = "required" if info.is_required() else f"default {info.default}"
-        lines.append(f"  --{field_name}=VALUE  {info.description or ''} ({default})")
+        values = f"; one of {', '.join(words)}" if (words := choices(info.annotation)) else ""
+        kind = "JSON LIST" if is_list(info.annotation) else "VALUE"
+        lines.append(f"  --{field_name}={kind}  {info.description or ''} ({default}{values})")
     return "\n".join(lines)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import pydantic
 
 from steps.contract.errors import ConfigError, nearest_name
 
+_LIST_REMEDY = 'Write it as [1, 2] or ["a", "b"].'
 # What every library that draws takes.
 LARGEST_SEED = 2**32 - 1
 
@@ -29,17 +30,32 @@ def parse_config(config_type: type[StepConfig], values: Mapping[str, str]) -> St
     for name, text in values.items():
         known = config_type.model_fields.get(name)
         parsed[name] = text
+        if known is not None and is_list(known.annotation) and not text.startswith("["):
+            raise ConfigError(name, text, limit="a JSON list", remedy=_LIST_REMEDY)
         if known is not None and (
             text.startswith("[") or (text == "null" and type(None) in get_args(known.annotation))
         ):
             try:
                 parsed[name] = json.loads(text)
             except ValueError as error:
-                raise ConfigError(name, text, limit="a JSON list", remedy="Write it as [1, 2].") from error
+                raise ConfigError(name, text, limit="a JSON list", remedy=_LIST_REMEDY) from error
     try:
         return config_type.model_validate(parsed)
     except pydantic.ValidationError as error:
         raise ConfigError(*describe_validation_error(error), remedy=_remedy(error, config_type)) from error
+
+
+def is_list(annotation: Any) -> bool:
+    """Whether a setting takes several values."""
+    return get_origin(annotation) in (tuple, list)
+
+
+def choices(annotation: Any) -> tuple[str, ...]:
+    """The values that a setting, or each of a list, may have; empty where they are not a few words."""
+    for part in (annotation, *get_args(annotation)):
+        if get_origin(part) is Literal:
+            return tuple(map(str, get_args(part)))
+    return ()
 
 
 def describe_validation_error(error: pydantic.ValidationError) -> tuple[str, str]:

@@ -57,7 +57,10 @@ def _compare(theirs_path: Path, step: str, settings: Mapping[str, Any]) -> None:
     theirs = json.loads(theirs_path.read_text(encoding="utf-8"))
     differing = sorted(name for name in {*theirs, *settings} if theirs.get(name) != settings.get(name))
     if not differing:
-        text = f"{theirs_path.parent} was trained on other inputs with the same settings: not used, starting afresh"
+        text = (
+            f"{theirs_path.parent} was trained with the same settings and bears another name than these inputs give: "
+            "the inputs are others, or it was renamed. Not used, starting afresh"
+        )
         warn("checkpoints-of-other-inputs", text)
         return
     first, others = differing[0], f" (and {', '.join(differing[1:])})" if len(differing) > 1 else ""

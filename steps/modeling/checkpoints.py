@@ -218,9 +218,14 @@ class CheckpointStore:
     def latest(self) -> int | None:
         """The newest step whose set is complete on every machine, None without any."""
         looks_here = self.processes.local_rank == 0
-        complete = [step for step in self._steps() if self._is_complete(step)] if looks_here else None
-        on_each = [set(steps) for steps in self.processes.gather(complete) if steps is not None]
-        return max(set.intersection(*on_each), default=None)
+        listed = self.processes.gather(self._steps() if looks_here else None)
+        on_each = [set(steps) for steps in listed if steps is not None]
+        # Every byte of a set is read to know that it is complete: the newest that is ends the search.
+        for step in sorted(set.intersection(*on_each), reverse=True):
+            found = self.processes.gather(self._is_complete(step) if looks_here else None)
+            if False not in found:
+                return step
+        return None
 
     def _is_complete(self, step: int) -> bool:
         folder = self._set(step)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy
@@ -44,20 +44,24 @@ class Difference:
         return not (self.loss <= of_loss and self.gradients <= of_gradients)
 
 
-def apply_liger(model: PreTrainedModel, setting: str, processes: Processes, batch: Mapping[str, numpy.ndarray]) -> bool:
+def apply_liger(
+    model: PreTrainedModel, setting: str, processes: Processes, batch: Mapping[str, numpy.ndarray], precision: str
+) -> bool:
     """Puts Liger's kernels into a model that is not yet placed; True where it keeps them.
 
     off: never. on: always; ConfigError without CUDA, without the package, for a model that Liger does not know, and
     where the check fails. auto: where all of that is there, else a line says why not, as a warning where there is a GPU
-    that goes without. batch: blocks as the check reads them (see PackedBlocks.batch). All processes must call it.
+    that goes without. batch: blocks as the check reads them (see PackedBlocks.batch). precision: the training's, which
+    the check computes in. All processes must call it.
     """
     if setting == "off":
         return False
     apply, missing = _find_kernels(model, processes.device)
     if apply is not None:
-        difference = compare_kernels(model, apply, first_tokens(batch), processes.device)
+        dtype = torch.bfloat16 if precision == "bfloat16_mixed" else model.dtype
+        difference = compare_kernels(model, apply, first_tokens(batch), processes.device, dtype)
         # One process's doubt is everybody's: a sharded model's processes must compute alike.
-        doubts = [str(found) for found in processes.gather(difference) if found.is_beyond(model.dtype)]
+        doubts = [str(found) for found in processes.gather(difference) if found.is_beyond(dtype)]
         if processes.is_first:
             print(f"Liger kernels against the eager model: {difference}", flush=True)
         if doubts:
@@ -87,21 +91,25 @@ def _find_kernels(model: PreTrainedModel, device: torch.device) -> tuple[Callabl
 
 
 def compare_kernels(
-    model: PreTrainedModel, apply: Callable[..., None], batch: Mapping[str, torch.Tensor], device: torch.device
+    model: PreTrainedModel,
+    apply: Callable[..., None],
+    batch: Mapping[str, torch.Tensor],
+    device: torch.device,
+    dtype: torch.dtype,
 ) -> Difference:
     """Puts kernels into a model and takes them out again where they are beyond tolerance.
 
-    apply: called as Liger's functions are, apply(model=model). batch: see `first_tokens`. The model comes from the CPU
-    and goes back to it, without gradients.
+    apply: called as Liger's functions are, apply(model=model). batch: see `first_tokens`. dtype: what is computed in,
+    by autocast where the parameters have another. The model comes from the CPU and goes back to it, without gradients.
     """
     undo = _snapshot(model)
     with _few_layers(model, device):
-        eager_loss, eager = _loss_and_gradients(model, batch)
+        eager_loss, eager = _loss_and_gradients(model, batch, dtype)
     apply(model=model)
     with _few_layers(model, device):
-        loss, gradients = _loss_and_gradients(model, batch)
+        loss, gradients = _loss_and_gradients(model, batch, dtype)
     difference = _difference(loss, gradients, eager_loss, eager)
-    if difference.is_beyond(model.dtype):
+    if difference.is_beyond(dtype):
         undo()
     return difference
 
@@ -127,11 +135,13 @@ def _few_layers(model: PreTrainedModel, device: torch.device) -> Iterator[None]:
 
 
 def _loss_and_gradients(
-    model: PreTrainedModel, batch: Mapping[str, torch.Tensor]
+    model: PreTrainedModel, batch: Mapping[str, torch.Tensor], dtype: torch.dtype
 ) -> tuple[float, dict[str, torch.Tensor]]:
     """Gradients by name, float32 on the CPU: the device holds one set at a time."""
     inputs = {name: tensor.to(model.device) for name, tensor in batch.items()}
-    loss = model(**inputs, use_cache=False).loss
+    mixed = torch.autocast(model.device.type, dtype=dtype) if dtype != model.dtype else nullcontext()
+    with mixed:
+        loss = model(**inputs, use_cache=False).loss
     loss.backward()
     gradients = {
         name: parameter.grad.float().cpu() for name, parameter in model.named_parameters() if parameter.grad is not None

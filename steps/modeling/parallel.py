@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from transformers import PreTrainedModel
 from steps.contract import ConfigError, StepError
 from steps.modeling.loading import check_tie, choose_device
 
+LONGEST_EXPORT = timedelta(hours=6)
 # What gloo, NCCL and torch's store say when a process at the other end is gone.
 _LOST = re.compile(
     r"Connection (closed|reset|refused)|Broken pipe|Socket Timeout|recvBytes|sendBytes|gloo/transport|ncclRemoteError"
@@ -73,9 +75,12 @@ class Processes:
         return dist.new_group(backend="gloo") if self.world_size > 1 else None
 
     def leave(self) -> None:
-        """Waits for the others and ends the process group."""
+        """Waits for the others and ends the process group.
+
+        Over gloo: the first process may export a large model meanwhile, and NCCL gives up after ten minutes.
+        """
         if self.parallelism != "none":
-            dist.barrier()
+            dist.barrier(dist.new_group(backend="gloo", timeout=LONGEST_EXPORT))
             dist.destroy_process_group()
 
 

@@ -65,7 +65,7 @@ def start_phase(model: PreTrainedModel, config: ContinuedPretrainingConfig, phas
         parameter.requires_grad_(phase == 2)
         parameter.grad = None
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    decayed = [parameter for parameter in backbone.values() if parameter.requires_grad and parameter.ndim == 2]
+    decayed = [parameter for parameter in backbone.values() if parameter.requires_grad and parameter.ndim >= 2]
     if config.decay_norms_and_embeddings:
         decayed = trained
     known = {id(parameter) for parameter in decayed}
@@ -186,8 +186,8 @@ def train(
                 norm = float(whole_value(clip_grad_norm_(model.parameters(), config.gradient_clip_norm)))
                 loss_shares = torch.stack(shares).float().tolist()
                 loss_value, stop_votes = processes.sum(sum(loss_shares), float(bool(stop)))
-                check_finite(step, loss_value, norm, loss_shares, plan, processes)
                 rate = schedule.learning_rate(step)
+                check_finite(step, loss_value, norm, loss_shares, plan, processes, rate)
                 for group in optimizer.param_groups:
                     group["lr"] = rate
                 optimizer.step()

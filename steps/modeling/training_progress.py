@@ -61,7 +61,13 @@ def note_validation(progress: Progress, bits_per_byte: float, source_bits_per_by
 
 
 def check_finite(
-    step: int, loss: float, gradient_norm: float, shares: Sequence[float], plan: BatchPlan, processes: Processes
+    step: int,
+    loss: float,
+    gradient_norm: float,
+    shares: Sequence[float],
+    plan: BatchPlan,
+    processes: Processes,
+    learning_rate: float,
 ) -> None:
     """Raises StepError that names step and blocks where loss or gradient is NaN or infinite.
 
@@ -78,7 +84,10 @@ def check_finite(
         blocks = blocks[first : first + plan.device_batch_blocks]
     named = ", ".join(map(str, blocks[:NAMED_BLOCKS])) + (" and more" if len(blocks) > NAMED_BLOCKS else "")
     name, value = ("loss", loss) if not math.isfinite(loss) else ("gradient norm", gradient_norm)
-    remedy = "Lower the learning rate or lengthen the warm-up; the last checkpoint is before this step."
+    remedy = (
+        f"Lower the learning rate ({learning_rate:.3g} at this step) or lengthen the warm-up; a checkpoint, where "
+        "there is one, is of before this step."
+    )
     raise StepError(f"{name} at step {step}, blocks {named}", value, limit="a finite number", remedy=remedy)
 
 

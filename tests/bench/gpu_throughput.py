@@ -110,7 +110,7 @@ def measure(shape: Shape, kernels: str, batch: int, given: argparse.Namespace) -
         attention=given.attention, log_every_steps=1, validate_every_steps=10**9, checkpoint_every_steps=10**9,
     )  # fmt: skip
     model = shape.build().to(TRAINING_DTYPES[given.precision])
-    apply_liger(model, config.liger, alone, blocks.batch([0]))
+    apply_liger(model, config.liger, alone, blocks.batch([0]), config.precision)
     attention = choose_attention(model, config.attention, device, config.precision, blocks.block_tokens)
     place_model(model, alone, config.precision)
     check_isolation(model, alone, config.precision)

@@ -22,7 +22,8 @@ import json, os, signal, sys, time
 words = dict(word[2:].split("=", 1) for word in sys.argv[1:])
 seen = {"arguments": words, "code": os.environ["LANGADAPT_CODE_SHA256"], "rank": os.environ.get("RANK"),
         "world": os.environ.get("WORLD_SIZE"), "file": __file__,
-        "tensorboard": os.environ.get("LANGADAPT_TENSORBOARD"), "modules": os.environ["HF_MODULES_CACHE"]}
+        "tensorboard": os.environ.get("LANGADAPT_TENSORBOARD"), "modules": os.environ["HF_MODULES_CACHE"],
+        "grace": os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]}
 name = "seen.json" if "RANK" not in os.environ else "seen-" + os.environ["RANK"] + ".json"
 open(os.path.join(words["output"], name), "w").write(json.dumps(seen))
 def fail(line, code):
@@ -147,6 +148,8 @@ def test_a_training_job_reads_hyperparameters_and_runs_without_torchrun_for_one_
     }  # fmt: skip
     assert seen["tensorboard"] == str(container.root / "output/tensorboard")
     assert Path(seen["modules"]).is_relative_to(container.root)
+    # The service gives 120 s; torchrun would kill a checkpoint under way after 30.
+    assert seen["grace"] == "115"
 
 
 def test_two_hosts_meet_on_loopback_and_flags_like_torchruns_own_reach_the_step(tmp_path, free_port):

@@ -51,7 +51,7 @@ def main() -> None:
         LAUNCHES.clear()
         before = model(**batch, use_cache=False).loss
         assert not LAUNCHES, "the model was fused before it was meant to be"
-        difference = compare_kernels(model, apply, batch, torch.device("cpu"))
+        difference = compare_kernels(model, apply, batch, torch.device("cpu"), torch.float32)
         launches = sum(LAUNCHES.values())
         LAUNCHES.clear()
         after = model(**batch, use_cache=False).loss

@@ -125,6 +125,23 @@ def test_checkpoints_of_other_settings_are_refused_by_name(pretraining_inputs, t
     )
 
 
+def test_a_file_in_the_place_of_the_checkpoints_is_refused(pretraining_inputs, tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert run(pretraining_inputs, tmp_path / "output", tmp_path / "notes.txt") == 1
+    assert f"error: --checkpoints: {tmp_path / 'notes.txt'} is no folder. Name a folder." in capsys.readouterr().err
+
+
+def test_a_slip_in_the_number_of_steps_is_refused(pretraining_inputs, tmp_path, capsys):
+    assert run(pretraining_inputs, tmp_path / "output", phase_2_steps=10**20) == 1
+    assert "phase_2_steps" in capsys.readouterr().err
+
+
+def test_a_training_that_takes_away_what_was_known_is_warned_of(pretraining_inputs, tmp_path, capsys):
+    assert run(pretraining_inputs, tmp_path / "output", phase_1_learning_rate=1.0, phase_2_learning_rate=1e-9) == 0
+    assert "warning: training-made-worse: " in capsys.readouterr().err
+    assert [warned.name for warned in read_seal(tmp_path / "output").warnings] == ["training-made-worse"]
+
+
 def test_one_process_for_many_is_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="parallelism: none with 2 processes; limit 1 process"):

@@ -74,6 +74,7 @@ def test_settings_survive_the_way_through_texts() -> None:
         (["--number=two"], "number: 'two'"),
         (["--share=nan"], "share"),
         (["--sizes=[1,"], "sizes: [1,; limit a JSON list"),
+        (["--sizes=1,2"], "sizes: 1,2; limit a JSON list. Write it as [1, 2]"),
         (["number=2"], "number=2: not understood"),
         (["--number"], "--number: has no value"),
     ],

@@ -14,7 +14,7 @@ from steps.configs.continued_pretraining import ContinuedPretrainingConfig
 from steps.contract import ConfigError, StepError
 from steps.modeling.batches import BatchPlan, labelled_tokens
 from steps.modeling.checkpoints import CheckpointStore
-from steps.modeling.fused_kernels import apply_liger
+from steps.modeling.fused_kernels import apply_liger, compare_kernels, first_tokens
 from steps.modeling.loading import check_tie, load_model, load_tokenizer
 from steps.modeling.parallel import Processes
 from steps.modeling.schedule import Schedule, check_schedule, flat_reason
@@ -282,9 +282,9 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_step(pretraining_inputs):
 def test_the_first_pass_that_is_not_finite_is_named(pretraining_inputs, loss, norm, shares, named):
     plan = BatchPlan.of(pretraining_inputs.train, 256, 2, seed=0, world_size=1)
     with pytest.raises(StepError) as stopped:
-        check_finite(3, loss, norm, shares, plan, ALONE)
+        check_finite(3, loss, norm, shares, plan, ALONE, 1e-3)
     assert str(stopped.value).startswith(named.format(*plan.indices(3, 0, 1).tolist()))
-    check_finite(3, 2.0, 1.0, shares, plan, ALONE)
+    check_finite(3, 2.0, 1.0, shares, plan, ALONE, 1e-3)
 
 
 @pytest.mark.parametrize("precision", ["bfloat16_mixed", "bfloat16"])
@@ -336,10 +336,28 @@ def test_validation_bits_per_byte_by_a_direct_sum(pretraining_inputs):
 def test_liger_on_without_cuda_is_refused_and_auto_says_why(tiny_llama, pretraining_inputs, capsys):
     blocks = pretraining_inputs.train.batch([0])
     with pytest.raises(ConfigError, match=r"liger: on, but no CUDA device\. Set liger to auto or off"):
-        apply_liger(tiny_llama, "on", ALONE, blocks)
+        apply_liger(tiny_llama, "on", ALONE, blocks, "float32")
     untouched = copy.deepcopy(tiny_llama.state_dict())
-    assert apply_liger(tiny_llama, "auto", ALONE, blocks) is False
+    assert apply_liger(tiny_llama, "auto", ALONE, blocks, "float32") is False
     assert capsys.readouterr() == ("Liger kernels are off: no CUDA device\n", "")
-    assert apply_liger(tiny_llama, "off", ALONE, blocks) is False
+    assert apply_liger(tiny_llama, "off", ALONE, blocks, "float32") is False
     assert capsys.readouterr().err == ""
     assert tiny_llama.state_dict().keys() == untouched.keys()
+
+
+def test_the_check_computes_in_the_precision_of_the_training(tiny_llama, pretraining_inputs):
+    """Kernels that stand aside differ by nothing, in float32 and mixed; one that rounds is seen in float32 alone."""
+    batch = first_tokens(pretraining_inputs.train.batch([0]))
+
+    def rounds(model):
+        inner = model.lm_head.forward
+        model.lm_head.forward = lambda inputs: inner(inputs.bfloat16().to(inputs.dtype)).bfloat16().to(inputs.dtype)
+
+    def compare(apply, dtype):
+        return compare_kernels(copy.deepcopy(tiny_llama), apply, batch, torch.device("cpu"), dtype)
+
+    for dtype in (torch.float32, torch.bfloat16):
+        assert compare(lambda model: None, dtype).loss == 0
+    assert compare(rounds, torch.float32).gradients > compare(rounds, torch.bfloat16).gradients
+    assert compare(rounds, torch.float32).is_beyond(torch.float32)
+    assert not compare(rounds, torch.bfloat16).is_beyond(torch.bfloat16)
