@@ -153,7 +153,7 @@ def run_seed(seed: int, documents: Sequence[str], given: argparse.Namespace, fol
 def table(rows: Sequence[Row]) -> list[str]:
     """Lines of a Markdown table: mean over the seeds, smallest and largest."""
     moments = ("step 0", "end of phase 1", "end")
-    lines = ["| training | " + " | ".join(moments) + " | end, less than two phases |", "| --- " * 5 + "|"]
+    lines = ["| training | " + " | ".join(moments) + " | end, beside the first row |", "| --- " * 5 + "|"]
     ends = {row.seed: row.bits_per_byte["end"] for row in rows if row.name == DEFAULT}
     for name in dict.fromkeys(row.name for row in rows):
         own = [row for row in rows if row.name == name]
