@@ -7,6 +7,7 @@ import, is imported when something is compiled.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -45,7 +46,7 @@ def compile_document(config: PipelineConfig) -> dict[str, Any]:
 @contextmanager
 def offline_sdk(config: PipelineConfig) -> Iterator[Any]:
     """The SageMaker SDK, imported and quick, with a PipelineSession that needs no account; all is restored after."""
-    with offline(config.aws.region), quiet():
+    with offline(config.aws.region), quiet(), uncollected():
         from pipeline.offline_session import OfflineSession
 
         with unchecked_sdk_config():
@@ -94,6 +95,22 @@ def unchecked_sdk_config() -> Iterator[None]:
         yield
     finally:
         SageMakerConfig.validate_sagemaker_config = checks
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keeps the garbage collector away: it would walk again and again over the SDK's classes, which stay until the end.
+
+    A third of the time of an import; they are not looked at later either, nor when the program ends.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager
