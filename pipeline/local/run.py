@@ -85,7 +85,9 @@ def run_locally(
     parameter_values(definition["Parameters"], given)
     select(build_graph(definition), from_step, only)
     from_sample = sample_uris(inputs | given, progress)
-    check_inputs(config, paths_of(from_sample, run_folder), JOB_ENVIRONMENT | package_path())
+    # Its texts are ours; its model has to fit the settings.
+    its_model = {name: path for name, path in paths_of(from_sample, run_folder).items() if name == "base_model"}
+    check_inputs(config, its_model, JOB_ENVIRONMENT | package_path())
     inputs |= from_sample
     return run_definition(
         definition,
