@@ -13,6 +13,7 @@ import hashlib
 import io
 import os
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,11 +115,21 @@ def imported_modules(module: str, path: Path) -> tuple[str, ...]:
     return _imports_of(path.read_bytes(), package)
 
 
+def statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements of a source, those inside others too. Expressions, most of a source, are not walked through."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting += getattr(node, name, ())
+
+
 @functools.lru_cache(maxsize=1_024)
 def _imports_of(source: bytes, package: str) -> tuple[str, ...]:
     """The names that a source imports; package is what its relative imports start from."""
     found: list[str] = []
-    for node in ast.walk(ast.parse(source)):
+    for node in statements(ast.parse(source)):
         if isinstance(node, ast.Import):
             found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -1,5 +1,6 @@
 """The import closure of a step and its archive: complete, deterministic, and no larger than what the step can run."""
 
+import ast
 import hashlib
 import io
 import os
@@ -9,7 +10,7 @@ import zipfile
 
 import pytest
 
-from pipeline.code_archive import STEPS_FOLDER, code_archive, import_closure
+from pipeline.code_archive import STEPS_FOLDER, code_archive, import_closure, statements
 
 STEP_MODULES = (
     "prepare_corpus",
@@ -45,6 +46,48 @@ def package(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return folder
+
+
+def test_an_import_is_found_wherever_a_statement_may_stand():
+    """In this project's own sources, and inside each statement that holds others."""
+    nested = """
+try:
+    import a
+except (A, B) as error:
+    with c as d:
+        import b
+else:
+    for e in f:
+        import g
+    else:
+        while h:
+            import i
+        else:
+            import j
+finally:
+    match k:
+        case 1:
+            import l
+async def m():
+    async with n:
+        if o:
+            import p
+        elif q:
+            class R:
+                import s
+        else:
+            async for t in u:
+                import v
+try:
+    pass
+except* W:
+    import w
+"""
+    for source in [nested, *(path.read_text() for path in sorted(STEPS_FOLDER.rglob("*.py")))]:
+        tree = ast.parse(source)
+        found = [{id(node) for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))}
+                 for nodes in (statements(tree), ast.walk(tree))]  # fmt: skip
+        assert found[0] == found[1]
 
 
 def test_closure_of_a_made_up_package(package):
