@@ -37,7 +37,7 @@ bench-train: $(DEV_STAMP)  ## the training loop's speed on this CPU beside a bar
 bench-gpu: $(DEV_STAMP)  ## a Llama 3.2 1B on one GPU, eager against Liger, by batch; skipped without CUDA
 	$(BIN)/python tests/bench/gpu_throughput.py
 
-bench-phases: $(DEV_STAMP)  ## initialisers and phases compared on real text, three seeds, about 12 minutes
+bench-phases: $(DEV_STAMP)  ## initialisers and phases compared on real text, three seeds, about 20 minutes
 	$(BIN)/python tests/bench/compare_training.py
 
 results: $(DEV_STAMP)  ## measures, writes results.json and the README's tables

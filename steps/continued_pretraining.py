@@ -98,13 +98,7 @@ def pretrain(config: ContinuedPretrainingConfig, folders: StepFolders, processes
     if processes.is_first:
         print(f"attention: {attention}", flush=True)
         tell_replay(plan, config.phase_1_steps + config.phase_2_steps)
-    if config.activation_checkpointing:
-        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
-    if config.compile_layers:
-        compile_layers(model)
-    place_model(model, processes, config.precision)
-    check_isolation(model, processes, config.precision)
-
+    make_ready(model, config, processes)
     validation = BlockValidation(validation_blocks, tokenizer, config.max_validation_blocks, processes)
     of_source = source and BlockValidation(source, tokenizer, config.max_validation_blocks, processes)
     profiler = StepProfiler(config.profile, processes.device)
@@ -130,6 +124,16 @@ def pretrain(config: ContinuedPretrainingConfig, folders: StepFolders, processes
         check_fused(profiler.result, liger)
         warn_if_worse(progress)
     return summary
+
+
+def make_ready(model: PreTrainedModel, config: ContinuedPretrainingConfig, processes: Processes) -> None:
+    """Puts the model where it trains, as the settings say, and checks that no document of a block reads another."""
+    if config.activation_checkpointing:
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    if config.compile_layers:
+        compile_layers(model)
+    place_model(model, processes, config.precision)
+    check_isolation(model, processes, config.precision)
 
 
 def warn_if_worse(progress: Progress) -> None:

@@ -244,7 +244,7 @@ def render_training(entry: dict[str, Any]) -> str:
         f"Bits per byte of held-out documents (legal codes, web pages and fiction in one), mean over "
         f"{len(settings['seeds'])} seeds with the smallest and the largest; the sample's tiny English base model, "
         f"{settings['phase_1_steps']} steps of embeddings only and {settings['phase_2_steps']} of all weights on "
-        f"{settings['train_bytes'] / 1e6:.0f} MB. `{entry['command']}`: {entry['seconds']} s "
+        f"{settings['train_bytes'] / 1e6:.0f} MB. `{entry['command']}` "
         f"({entry['machine']}, {entry['date']}, commit {entry['commit']}).\n\n" + "\n".join(entry["table"])
     )
 

@@ -8,8 +8,8 @@ over as many tokens as both phases together, once for as much processor time. Ea
 tokenizer, held-out documents, order of blocks and random rows; within a seed all trainings read the same blocks in the
 same order. The figure is bits per byte of the held-out documents' blocks.
 
-LANGADAPT_REAL_TEXT names the folder with az_laws.jsonl, az_web.jsonl and az_fiction.jsonl. About 12 minutes on two
-quiet cores; --seeds 0 --phase-1-steps 4 --phase-2-steps 8 --train-bytes 300000 shows in two that it works.
+LANGADAPT_REAL_TEXT names the folder with az_laws.jsonl, az_web.jsonl and az_fiction.jsonl. About 20 minutes on
+two cores; --seeds 0 --phase-1-steps 4 --phase-2-steps 8 --train-bytes 300000 shows in two that it works.
 """
 
 from __future__ import annotations
