@@ -15,8 +15,9 @@ from transformers import PreTrainedTokenizerBase
 from steps.contract import StepError
 from steps.modeling.loading import encode_plain
 from steps.text.bbpe import VOCABULARY_MULTIPLE
+from steps.text.byte_characters import byte_of_character
 from steps.text.chat_template import END_HEADER_TOKEN, END_OF_TURN_TOKEN, START_HEADER_TOKEN
-from steps.text.token_bytes import SPACE_PIECE, PieceBytes, TokenBytes, byte_of_character, token_bytes_of
+from steps.text.token_bytes import SPACE_PIECE, PieceBytes, TokenBytes, token_bytes_of
 
 # The marks of a chat under the names that other families give them: Llama 4, ChatML (Qwen), Gemma, Phi.
 CHAT_ROLES = {

@@ -5,28 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from functools import cache
 
 from transformers import PreTrainedTokenizerBase
 
 from steps.contract import StepError
+from steps.text.byte_characters import byte_of_character
 
 # How sentencepiece writes a space, and a byte that no piece covers.
 SPACE_PIECE = "▁"
 BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-
-
-@cache
-def byte_of_character() -> dict[str, int]:
-    """Byte behind each of the 256 characters that byte-level tokenizers write bytes with (GPT-2's table).
-
-    Printable Latin-1 bytes stand for themselves; the other 68, in order, are the characters from U+0100 on.
-    """
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    table = {chr(byte): byte for byte in printable}
-    table.update({chr(0x100 + index): byte for index, byte in enumerate(others)})
-    return table
 
 
 class TokenBytes:
