@@ -5,11 +5,13 @@
 Reads    corpus      PrepareCorpus' output: trains on train, measures on validation (and extra_heldout, source_test)
          base_model  its tokenizer.json
 Writes   tokenizer/  the chosen tokenizer with the chat template, for AutoTokenizer
+         base_tokenizer/  the base model's own, as it came, for the ablation branch
          fertility.json  every candidate side by side, the choice and why
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -42,6 +44,8 @@ FOLDERS = [Folder("corpus"), Folder("base_model", sealed=False)]
 REPORTS = ("fertility.json",)
 # The texts of fertility.json and the splits that they are.
 MEASURED_SPLITS = {"heldout": "validation", "extra": "extra_heldout", "source": "source_test"}
+# AutoTokenizer takes the tokenizer's class from the last where the others name none.
+BASE_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json")
 
 
 def train_tokenizer(config: TrainTokenizerConfig, folders: StepFolders) -> dict[str, float | int | str]:
@@ -69,6 +73,7 @@ def train_tokenizer(config: TrainTokenizerConfig, folders: StepFolders) -> dict[
     fertility = FertilityReport(candidates=candidates, chosen=chosen, reason=reason, tokens_per_word=change)
     write_json(folders.output / "fertility.json", fertility.model_dump(mode="json"))
     write_tokenizer_folder(tokenizers[chosen], folders.output / "tokenizer", context_tokens(folders["base_model"]))
+    copy_base_tokenizer(folders["base_model"], folders.output / "base_tokenizer")
     return {
         "tokens_per_word_base": change.base,
         "tokens_per_word": change.chosen,
@@ -173,6 +178,14 @@ def write_tokenizer_folder(tokenizer: Tokenizer, folder: Path, max_tokens: int) 
     )
     fast.chat_template = CHAT_TEMPLATE
     fast.save_pretrained(folder)
+
+
+def copy_base_tokenizer(base_model: Path, folder: Path) -> None:
+    """The base model's tokenizer files, byte for byte."""
+    folder.mkdir(parents=True)
+    for name in BASE_TOKENIZER_FILES:
+        if (base_model / name).is_file():
+            shutil.copyfile(base_model / name, folder / name)
 
 
 if __name__ == "__main__":

@@ -162,3 +162,9 @@ def test_a_source_corpus_becomes_blocks_of_its_own(tmp_path: Path, tokenizer: Pa
     metrics = read_seal(tmp_path / "out").metrics
     assert metrics["source_train_blocks"] == len(PackedBlocks(tmp_path / "out" / "source_train"))
     assert not (tmp_path / "out" / "source_test").exists()
+
+
+def test_the_base_tokenizer_lies_beside_the_chosen_one_byte_for_byte(base_model: Path, tokenizer: Path) -> None:
+    copied = {path.name: path.read_bytes() for path in (tokenizer / "base_tokenizer").iterdir()}
+    assert copied == {name: (base_model / name).read_bytes() for name in copied}
+    assert copied.keys() == {"tokenizer.json", "tokenizer_config.json", "config.json"}
