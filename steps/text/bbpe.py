@@ -102,6 +102,12 @@ def assemble(vocabulary: dict[str, int], merges: Iterable[Any]) -> Tokenizer:
     tokenizer.pre_tokenizer = llama_3_pre_tokenizer()
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
+    begin_with_bos(tokenizer)
+    return tokenizer
+
+
+def begin_with_bos(tokenizer: Tokenizer) -> None:
+    """Puts one BOS before each text, as Llama 3 does."""
     bos_id = tokenizer.token_to_id(BOS_TOKEN)
     # The id is the new vocabulary's own: a post-processor taken from the base would put the base's BOS id here.
     template = processors.TemplateProcessing(
@@ -109,7 +115,6 @@ def assemble(vocabulary: dict[str, int], merges: Iterable[Any]) -> Tokenizer:
     )
     tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
     assert tokenizer.encode("a").ids[0] == bos_id
-    return tokenizer
 
 
 def encode_as_text(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Encoding]:

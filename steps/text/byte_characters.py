@@ -26,3 +26,9 @@ def _characters() -> dict[int, str]:
 def spell(token: bytes) -> str:
     """A token's spelling: one character a byte."""
     return token.decode("latin-1").translate(_characters())
+
+
+def bytes_of(spelling: str) -> bytes:
+    """The bytes that a spelling stands for. Raises KeyError for a character that stands for none."""
+    table = byte_of_character()
+    return bytes(table[character] for character in spelling)
