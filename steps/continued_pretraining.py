@@ -1,10 +1,12 @@
 """ContinuedPretraining: two phases on packed blocks, embeddings first, then all weights.
 
     python -m steps.continued_pretraining --model DIR --blocks DIR --output DIR [--checkpoints DIR] --name=value...
+    python -m steps.continued_pretraining --base_model DIR --blocks DIR ...         (with the tokenizer that it has)
     torchrun --nproc-per-node 8 -m steps.continued_pretraining --model=DIR ...     (sharded with FSDP2)
 
-Reads    model        AdaptVocabulary's output
-         blocks       TokenizeCorpus' output
+Reads    model        AdaptVocabulary's output; or in its place
+         base_model   a model as it came, for the ablation: what it learns with its own tokenizer
+         blocks       TokenizeCorpus' output, made by the same tokenizer
          checkpoints  unfinished work of an earlier attempt on the same settings and inputs; written, too
 Writes   config.json, generation_config.json, model.safetensors, tokenizer files   the trained model
          training.json   both phases, speed, memory, bits per byte on the validation blocks, the kernels of one step
@@ -25,6 +27,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from steps.configs.continued_pretraining import ContinuedPretrainingConfig, not_learned
 from steps.contract import (
+    ConfigError,
     Folder,
     StepError,
     StepFolders,
@@ -47,23 +50,20 @@ from steps.modeling.parallel import (
     place_model,
     telling_lost_processes,
 )
-from steps.modeling.schedule import check_schedule
+from steps.modeling.schedule import check_schedule, stretched
 from steps.modeling.step_profile import StepProfiler, check_fused
 from steps.modeling.telemetry import TELEMETRY_NAME, peak_device_memory_bytes, telemetry_in
 from steps.modeling.training import train
+from steps.modeling.training_blocks import TrainingBlocks, check_positions, tell_plan
 from steps.modeling.training_progress import Progress
 from steps.modeling.utilisation import Utilisation
 from steps.modeling.validation import BlockValidation
 from steps.schemas.training import PretrainingSummary, StepProfile
-from steps.text.bbpe import tokenizer_digest
-from steps.text.packing import PackedBlocks
 
-FOLDERS = [Folder("model"), Folder("blocks")]
+FOLDERS = [Folder("model", required=False), Folder("base_model", sealed=False, required=False), Folder("blocks")]
 REPORTS = ("training.json", TELEMETRY_NAME)
 # Of the parameters while training. Mixed precision keeps float32 masters.
 TRAINING_DTYPES = {"float32": torch.float32, "bfloat16_mixed": torch.float32, "bfloat16": torch.bfloat16}
-# Up to about four passes repeated text teaches nearly as much as new text does.
-MOST_REPLAY_PASSES = 4
 EXPORT_DTYPES = {"float32": torch.float32, "bfloat16_mixed": torch.bfloat16, "bfloat16": torch.bfloat16}
 
 
@@ -79,27 +79,25 @@ def continued_pretraining(config: ContinuedPretrainingConfig, folders: StepFolde
 
 def pretrain(config: ContinuedPretrainingConfig, folders: StepFolders, processes: Processes) -> PretrainingSummary:
     """What each of the processes does."""
-    blocks = PackedBlocks(folders["blocks"] / "train")
-    validation_blocks = PackedBlocks(folders["blocks"] / "validation")
+    model_folder = folder_to_train(folders)
     trust = config.trust_remote_code
-    tokenizer = load_tokenizer(folders["model"], trust_remote_code=trust)
-    check_blocks(folders["model"], tokenizer, blocks, validation_blocks)
-    replay = source_blocks(folders["blocks"], "source_train", folders["model"], tokenizer)
-    source = source_blocks(folders["blocks"], "source_validation", folders["model"], tokenizer)
+    tokenizer = load_tokenizer(model_folder, trust_remote_code=trust)
+    blocks = TrainingBlocks.read(folders["blocks"], model_folder, tokenizer)
+    train_blocks, source = blocks.train, blocks.source_validation
     key = claim_checkpoints(config, folders, processes)
-    model = load_model(folders["model"], dtype=TRAINING_DTYPES[config.precision], trust_remote_code=trust)
-    check_positions(model, blocks)
-    liger = apply_liger(model, config.liger, processes, blocks.batch([0]), config.precision)
-    attention = choose_attention(model, config.attention, processes.device, config.precision, blocks.block_tokens)
-    plan = BatchPlan.of(
-        blocks, config.global_batch_tokens, config.device_batch_blocks, config.seed, processes.world_size,
-        replay=replay, replay_share=config.source_replay_share, one_row=wants_one_row(model),
-    )  # fmt: skip
+    model = load_model(model_folder, dtype=TRAINING_DTYPES[config.precision], trust_remote_code=trust)
+    check_positions(model, train_blocks)
+    liger = apply_liger(model, config.liger, processes, train_blocks.batch([0]), config.precision)
+    attention = choose_attention(model, config.attention, processes.device, config.precision, train_blocks.block_tokens)
+    plan = blocks.plan(config, processes.world_size, one_row=wants_one_row(model))
+    if config.passes:
+        # From here on the steps are those that are taken.
+        config = stretched(config, plan.steps_of(config.passes))
     if processes.is_first:
         print(f"attention: {attention}", flush=True)
-        tell_replay(plan, config.phase_1_steps + config.phase_2_steps)
+        tell_plan(plan, config)
     make_ready(model, config, processes)
-    validation = BlockValidation(validation_blocks, tokenizer, config.max_validation_blocks, processes)
+    validation = BlockValidation(blocks.validation, tokenizer, config.max_validation_blocks, processes)
     of_source = source and BlockValidation(source, tokenizer, config.max_validation_blocks, processes)
     profiler = StepProfiler(config.profile, processes.device)
     with telemetry_in(folders.output if processes.is_first else None) as telemetry:
@@ -116,14 +114,23 @@ def pretrain(config: ContinuedPretrainingConfig, folders: StepFolders, processes
             tell=telemetry.tell,
             profiler=profiler,
         )
-    summary = summarise(config, model, processes, progress, resumed_from, liger, profiler.result)
+    summary = summarise(config, model, plan, processes, progress, resumed_from, liger, profiler.result)
     parameters = gather_parameters(model, processes)
     if processes.is_first:
-        export(parameters, folders["model"], tokenizer, EXPORT_DTYPES[config.precision], folders.output, trust)
+        export(parameters, model_folder, tokenizer, EXPORT_DTYPES[config.precision], folders.output, trust)
         write_json(folders.output / "training.json", summary.model_dump(mode="json"))
         check_fused(profiler.result, liger)
         warn_if_worse(progress)
     return summary
+
+
+def folder_to_train(folders: StepFolders) -> Path:
+    """The one model that was given. Raises ConfigError for none and for two."""
+    given = [folder for name in ("model", "base_model") if (folder := folders.get(name)) is not None]
+    if len(given) != 1:
+        value = "neither given" if not given else "both given"
+        raise ConfigError("--model, --base_model", value, limit="one of them", remedy="Name the folder to train.")
+    return given[0]
 
 
 def make_ready(model: PreTrainedModel, config: ContinuedPretrainingConfig, processes: Processes) -> None:
@@ -154,69 +161,10 @@ def claim_checkpoints(config: ContinuedPretrainingConfig, folders: StepFolders, 
     return key
 
 
-def check_blocks(
-    model_folder: Path,
-    tokenizer: PreTrainedTokenizerBase,
-    blocks: PackedBlocks,
-    validation_blocks: PackedBlocks,
-) -> None:
-    """Raises StepError unless the blocks were made by the model's own tokenizer, and there are some to validate on."""
-    for split in (blocks, validation_blocks):
-        check_tokenizer(split, model_folder, tokenizer)
-    if len(validation_blocks) == 0:
-        raise StepError("validation blocks", 0, limit="at least 1", remedy="Raise prepare_corpus.validation_share.")
-
-
-def check_tokenizer(blocks: PackedBlocks, model_folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raises StepError for blocks made by another tokenizer than the model's."""
-    remedy = "Tokenize the corpus with the model's tokenizer."
-    if blocks.vocab_size != len(tokenizer):
-        value, limit = f"a vocabulary of {blocks.vocab_size} tokens", f"{len(tokenizer)}, the model's tokenizer"
-        raise StepError("blocks", value, limit=limit, remedy=remedy)
-    if blocks.tokenizer_sha256 != tokenizer_digest(model_folder):
-        value, limit = (
-            f"made by tokenizer {blocks.tokenizer_sha256[:12]}",
-            f"{tokenizer_digest(model_folder)[:12]}, the model's own",
-        )
-        raise StepError("blocks", value, limit=limit, remedy=remedy)
-
-
-def source_blocks(
-    folder: Path, split: str, model_folder: Path, tokenizer: PreTrainedTokenizerBase
-) -> PackedBlocks | None:
-    """The blocks of a split of the source corpus; None where no source corpus was given, or nothing of it is there."""
-    if not (folder / split).is_dir():
-        return None
-    blocks = PackedBlocks(folder / split)
-    check_tokenizer(blocks, model_folder, tokenizer)
-    return blocks if len(blocks) else None
-
-
-def tell_replay(plan: BatchPlan, steps: int) -> None:
-    """Says what is replayed, and warns where it is so little text that it would be learnt by heart."""
-    if plan.replay is None:
-        print("replay: none", flush=True)
-        return
-    passes = plan.replay_passes(steps)
-    print(f"replay: {plan.replay_share:.1%} of the blocks are source text, {passes:.2f} passes over it", flush=True)
-    if passes > MOST_REPLAY_PASSES:
-        text = (
-            f"{passes:.1f} passes over the source corpus; more than {MOST_REPLAY_PASSES} teach little. Give more of it."
-        )
-        warn("source-replayed-often", text)
-
-
-def check_positions(model: PreTrainedModel, blocks: PackedBlocks) -> None:
-    """Raises StepError for blocks that are longer than the model's context."""
-    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if limit is not None and blocks.block_tokens > limit:
-        remedy = "Lower tokenize_corpus.block_tokens."
-        raise StepError("tokens in a block", blocks.block_tokens, limit=f"{limit}, the model's context", remedy=remedy)
-
-
 def summarise(
     config: ContinuedPretrainingConfig,
     model: PreTrainedModel,
+    plan: BatchPlan,
     processes: Processes,
     progress: Progress,
     resumed_from: int,
@@ -227,8 +175,11 @@ def summarise(
     seconds = sum(phase.seconds for phase in progress.phases.values())
     tokens = sum(phase.tokens for phase in progress.phases.values())
     utilisation = Utilisation(model, processes.device, config.precision)
+    flops_per_token = {f"phase_{phase}": flops for phase, flops in utilisation.flops_per_token.items()}
     return PretrainingSummary(
         phases=progress.phases,
+        corpus_passes=plan.epochs(progress.step),
+        corpus_bytes=plan.blocks.bytes,
         phase_1_end=progress.phase_1_end,
         resumed_from_step=resumed_from,
         processes=processes.world_size,
@@ -237,7 +188,8 @@ def summarise(
         precision=config.precision,
         liger=liger,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        flops_per_token={f"phase_{phase}": flops for phase, flops in utilisation.flops_per_token.items()},
+        flops_per_token=flops_per_token,
+        flops=sum(phase.tokens * flops_per_token[name] for name, phase in progress.phases.items()),
         peak_flops_per_second=utilisation.peak,
         tokens_per_second_per_device=tokens / seconds / processes.world_size if seconds else 0.0,
         peak_memory_bytes=peak_device_memory_bytes(processes.device),

@@ -27,9 +27,13 @@ NOT_LEARNED = (
     "checkpoint_every_steps",
     "kept_checkpoints",
     "stop_grace_seconds",
+    # For the step cache; a checkpoint's key has the digests of the inputs themselves.
+    "base_model_digest",
 )
 # What phase 1's early end is decided by, where it may end early.
 DECIDING = ("validate_every_steps", "max_validation_blocks")
+# Settings that count only where they ask for something: checkpoints from before there were any are still good.
+UNASKED = {"passes": 0.0, "block_order": "shuffled"}
 
 
 class ContinuedPretrainingConfig(StepConfig):
@@ -41,6 +45,17 @@ class ContinuedPretrainingConfig(StepConfig):
     phase_2_steps: int = Field(ge=0, le=MOST_STEPS, description="optimizer steps with all weights trainable")
     phase_2_learning_rate: float = Field(gt=0, description="peak learning rate of phase 2")
     phase_2_warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up at the start of phase 2")
+    passes: float = Field(
+        0.0,
+        ge=0,
+        le=1_000,
+        description="0: the steps as given; above 0: the steps of both phases and their warm-ups are stretched in "
+        "proportion so that together they read the corpus this many times, rounded up to a whole step",
+    )
+    block_order: Literal["shuffled", "sequential"] = Field(
+        "shuffled",
+        description="sequential: as the documents lie, in the order of their sha256, which no tokenizer changes",
+    )
     phase_1_flat_evaluations: int = Field(
         0, ge=0, description="phase 1 ends early after this many validations without a gain; 0: never"
     )
@@ -87,7 +102,7 @@ class ContinuedPretrainingConfig(StepConfig):
         le=0.9,
         description="share of the training blocks that come from the source corpus, where one was given",
     )
-    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the order of the blocks and of dropout")
+    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the shuffled order of the blocks and of dropout")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where present")
     trust_remote_code: bool = Field(
         False, description="run the model's own code (auto_map of its config.json) on this machine"
@@ -100,10 +115,11 @@ class ContinuedPretrainingConfig(StepConfig):
     stop_grace_seconds: float = Field(
         110, gt=0, description="between SIGTERM and the end: a checkpoint is written where it fits; SageMaker gives 120"
     )
+    base_model_digest: str = Field("", description="digest of the base model where it is trained, for the cache key")
 
 
 def not_learned(config: ContinuedPretrainingConfig) -> tuple[str, ...]:
-    """The settings with another value of which the step goes on from the same checkpoints."""
-    if config.phase_1_flat_evaluations == 0:
-        return NOT_LEARNED
-    return tuple(name for name in NOT_LEARNED if name not in DECIDING)
+    """The settings with another value of which the step goes on from the same checkpoints, and those not asked for."""
+    deciding = DECIDING if config.phase_1_flat_evaluations > 0 else ()
+    unasked = [name for name, default in UNASKED.items() if getattr(config, name) == default]
+    return (*(name for name in NOT_LEARNED if name not in deciding), *unasked)

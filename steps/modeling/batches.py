@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -22,7 +23,9 @@ ModelInputs = dict[str, torch.Tensor | int]
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """Blocks in an order of their own for each epoch, cut into global batches; a batch may lie across two epochs.
+    """Blocks in an order of their own for each epoch, or as they lie, cut into global batches.
+
+    A batch may lie across two epochs.
 
     The global batch of a step is the same for any number of processes; each takes its share of it. Of a million blocks
     in a row `replay_share` * 1,000,000 come from `replay`, spread evenly; the two sequences know nothing of each other.
@@ -36,6 +39,7 @@ class BatchPlan:
     replay: PackedBlocks | None = None
     replay_share: float = 0.0
     one_row: bool = False
+    sequential: bool = False
 
     @classmethod
     def of(
@@ -49,6 +53,7 @@ class BatchPlan:
         replay: PackedBlocks | None = None,
         replay_share: float = 0.0,
         one_row: bool = False,
+        sequential: bool = False,
     ) -> BatchPlan:
         """Raises ConfigError where processes or blocks do not divide the batch, StepError for too few blocks."""
         unit = blocks.block_tokens * world_size
@@ -68,7 +73,7 @@ class BatchPlan:
                 remedy="Give more text or lower continued_pretraining.global_batch_tokens.",
             )
         if replay is None or replay_share == 0:
-            return cls(blocks, blocks_per_step, device_batch_blocks, seed, one_row=one_row)
+            return cls(blocks, blocks_per_step, device_batch_blocks, seed, one_row=one_row, sequential=sequential)
         if len(replay) == 0 or replay.block_tokens != blocks.block_tokens:
             raise StepError(
                 "source blocks",
@@ -76,7 +81,7 @@ class BatchPlan:
                 limit=f"at least 1 block of {blocks.block_tokens} tokens",
                 remedy="Run TokenizeCorpus again, or set data.source_replay_share to 0.",
             )
-        return cls(blocks, blocks_per_step, device_batch_blocks, seed, replay, replay_share, one_row)
+        return cls(blocks, blocks_per_step, device_batch_blocks, seed, replay, replay_share, one_row, sequential)
 
     @property
     def tokens_per_step(self) -> int:
@@ -91,6 +96,11 @@ class BatchPlan:
         """How often that many steps go through the corpus."""
         return self.blocks_read(steps) * (1 - self.replay_share) / len(self.blocks)
 
+    def steps_of(self, passes: float) -> int:
+        """The fewest steps that go through the corpus that many times: a last batch goes on from its beginning."""
+        # The tolerance keeps a product such as 10 * (1 - 0.1) from costing a step more.
+        return math.ceil(passes * len(self.blocks) / (self.blocks_per_step * (1 - self.replay_share)) - 1e-9)
+
     def replay_passes(self, steps: int) -> float:
         """How often that many steps go through the replayed text."""
         return steps * self.blocks_per_step * self.replay_share / len(self.replay) if self.replay else 0.0
@@ -103,14 +113,17 @@ class BatchPlan:
         share = self.blocks_per_step // world_size
         places = step * self.blocks_per_step + rank * share + numpy.arange(share, dtype=numpy.int64)
         if self.replay is None:
-            return blocks_at(places, len(self.blocks), self.seed, CORPUS_STREAM)
+            return self._in_order(places, len(self.blocks), CORPUS_STREAM)
         # In integers: a sum of fractions would drift over billions of blocks.
         weight = round(self.replay_share * SHARE_UNIT)
         replayed_before = places * weight // SHARE_UNIT
         is_replayed = (places + 1) * weight // SHARE_UNIT > replayed_before
-        own = blocks_at(places - replayed_before, len(self.blocks), self.seed, CORPUS_STREAM)
-        replayed = blocks_at(replayed_before, len(self.replay), self.seed, REPLAY_STREAM)
+        own = self._in_order(places - replayed_before, len(self.blocks), CORPUS_STREAM)
+        replayed = self._in_order(replayed_before, len(self.replay), REPLAY_STREAM)
         return numpy.where(is_replayed, len(self.blocks) + replayed, own)
+
+    def _in_order(self, places: numpy.ndarray, count: int, stream: int) -> numpy.ndarray:
+        return places % count if self.sequential else blocks_at(places, count, self.seed, stream)
 
     def device_batches(self, step: int, rank: int, world_size: int) -> list[ModelInputs]:
         """What one process reads in one step, cut into passes of at most `device_batch_blocks` blocks.

@@ -12,15 +12,24 @@ from steps.contract import ConfigError
 
 @dataclass(frozen=True)
 class Schedule:
-    """The phases of a training. phase_1_steps: as set, or fewer where phase 1 has ended early."""
+    """The phases of a training. phase_1_steps: as set, or fewer where phase 1 has ended early.
+
+    Where passes over the corpus are asked for, phase 2 takes the steps that phase 1 leaves.
+    """
 
     config: ContinuedPretrainingConfig
     phase_1_steps: int
 
     @property
+    def phase_2_steps(self) -> int:
+        """Steps of phase 2."""
+        left = self.config.phase_1_steps - self.phase_1_steps if self.config.passes else 0
+        return self.config.phase_2_steps + left
+
+    @property
     def last(self) -> int:
         """All steps of both phases."""
-        return self.phase_1_steps + self.config.phase_2_steps
+        return self.phase_1_steps + self.phase_2_steps
 
     def phase_of(self, step: int) -> int:
         """1 or 2: the phase of the step of that number, counted from 0."""
@@ -44,7 +53,7 @@ class Schedule:
         if self.phase_of(step) == 1:
             place, steps, warmup = step, config.phase_1_steps, config.phase_1_warmup_steps
         else:
-            place, steps, warmup = step - self.phase_1_steps, config.phase_2_steps, config.phase_2_warmup_steps
+            place, steps, warmup = step - self.phase_1_steps, self.phase_2_steps, config.phase_2_warmup_steps
         peak, floor = self.peak(self.phase_of(step)), config.final_learning_rate_share
         if place < warmup:
             return peak * (place + 1) / warmup
@@ -57,12 +66,29 @@ class Schedule:
 
 
 def check_schedule(config: ContinuedPretrainingConfig) -> None:
-    """Raises ConfigError for a warm-up that outlasts its phase, and for no step at all."""
+    """Raises ConfigError for a warm-up that outlasts its phase, and for passes without a step to stretch."""
     for name in ("phase_1", "phase_2"):
         steps, warmup = getattr(config, f"{name}_steps"), getattr(config, f"{name}_warmup_steps")
         if warmup > steps:
             remedy = "Shorten the warm-up or lengthen the phase."
             raise ConfigError(f"continued_pretraining.{name}_warmup_steps", warmup, limit=steps, remedy=remedy)
+    if config.passes and not config.phase_1_steps + config.phase_2_steps:
+        remedy = "Give phase_1_steps and phase_2_steps in the proportion that they shall have."
+        raise ConfigError("continued_pretraining.passes", config.passes, limit="0 without a step", remedy=remedy)
+
+
+def stretched(config: ContinuedPretrainingConfig, steps: int) -> ContinuedPretrainingConfig:
+    """The settings with both phases, and their warm-ups, in the same proportion and of that many steps together.
+
+    A phase that has a step keeps one, where there are two.
+    """
+    first = round(steps * config.phase_1_steps / (config.phase_1_steps + config.phase_2_steps))
+    first = min(max(first, min(1, config.phase_1_steps)), steps - min(1, config.phase_2_steps))
+    changed = {"phase_1_steps": first, "phase_2_steps": steps - first}
+    for name in ("phase_1", "phase_2"):
+        given, warmup = getattr(config, f"{name}_steps"), getattr(config, f"{name}_warmup_steps")
+        changed[f"{name}_warmup_steps"] = round(warmup * changed[f"{name}_steps"] / given) if given else 0
+    return config.model_copy(update=changed)
 
 
 def flat_reason(history: Sequence[tuple[int, float]], config: ContinuedPretrainingConfig) -> str | None:

@@ -65,6 +65,8 @@ class PretrainingSummary(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     phases: dict[str, PhaseSummary]
+    corpus_passes: float = Field(description="how often the corpus was read, replayed text left out")
+    corpus_bytes: int = Field(description="UTF-8 bytes of the corpus, once")
     phase_1_end: str | None = Field(description="why phase 1 ended; None without one")
     resumed_from_step: int
     processes: int
@@ -74,6 +76,7 @@ class PretrainingSummary(BaseModel):
     liger: bool
     parameters: int
     flops_per_token: dict[str, float] = Field(description="by phase; see steps/modeling/utilisation.py")
+    flops: float = Field(description="of all steps: flops_per_token x tokens, by phase; validation left out")
     peak_flops_per_second: float | None = Field(description="of the device in this precision; None where unknown")
     tokens_per_second_per_device: float = Field(description="over all steps of both phases, validation left out")
     peak_memory_bytes: int = Field(description="of the first process: on the GPU with CUDA, else resident")

@@ -10,7 +10,7 @@ from pipeline.code_archive import STEPS_FOLDER
 from pipeline.compile import offline_sdk
 from pipeline.config import config_digest, load_config, preset_names
 from pipeline.references import as_text, reference_kind, referenced_steps, walk_references
-from steps.configs.continued_pretraining import NOT_LEARNED, ContinuedPretrainingConfig
+from steps.configs.continued_pretraining import NOT_LEARNED, ContinuedPretrainingConfig, not_learned
 from steps.contract import config_arguments, parse_config
 from steps.schemas.evaluation import BitsPerByte, Champion, Evaluation, Retention
 from steps.schemas.fertility import FertilityReport
@@ -211,7 +211,8 @@ def test_checkpoints_follow_settings_code_and_inputs_but_no_instance_count(defin
     compiled = definition()
     root, config, code, inputs, *data = checkpoint_parts(compiled, "ContinuedPretraining")
     assert root.endswith("/checkpoints/continued_pretraining")
-    assert config == config_digest(load_config("laptop").continued_pretraining, NOT_LEARNED)
+    section = load_config("laptop").continued_pretraining
+    assert config == config_digest(section, not_learned(section))
     assert inputs_of(steps_of(compiled)["ContinuedPretraining"])["code"].endswith(f"/code/{code}.zip")
     assert re.fullmatch("[0-9a-f]{64}", inputs)
     assert [entry["Get"].split("'")[1] for entry in data] == ["base_model_digest", "corpus_digest"]
@@ -240,7 +241,7 @@ def test_settings_of_speed_and_reports_go_on_from_the_same_checkpoints_and_other
         "device_batch_blocks": 8, "activation_checkpointing": True, "liger": "off", "device": "cpu",
         "log_every_steps": 7, "validate_every_steps": 7, "max_validation_blocks": 7, "checkpoint_every_steps": 7,
         "kept_checkpoints": 7, "parallelism": "ddp", "compile_layers": True, "profile": "off", "attention": "sdpa",
-        "stop_grace_seconds": 7.0,
+        "stop_grace_seconds": 7.0, "base_model_digest": "0" * 64,
     }  # fmt: skip
     assert changed.keys() == set(NOT_LEARNED)
     overrides = [f"continued_pretraining.{name}={json.dumps(value)}" for name, value in changed.items()]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from small_disk import mounted
 
-from steps.configs.continued_pretraining import NOT_LEARNED, ContinuedPretrainingConfig, not_learned
+from steps.configs.continued_pretraining import NOT_LEARNED, UNASKED, ContinuedPretrainingConfig, not_learned
 from steps.contract import ConfigError, StepError
 from steps.modeling.checkpoint_settings import checkpoint_key, claim_folder, learned_settings
 from steps.modeling.checkpoints import CheckpointStore
@@ -135,6 +135,6 @@ def test_sets_of_other_settings_are_refused_by_name_and_of_other_inputs_left_alo
 
 
 def test_what_ends_phase_1_early_counts_as_learned_only_where_it_may():
-    assert not_learned(CONFIG) == NOT_LEARNED
+    assert set(not_learned(CONFIG)) == {*NOT_LEARNED, *UNASKED}
     flat = CONFIG.model_copy(update={"phase_1_flat_evaluations": 2})
     assert set(NOT_LEARNED) - set(not_learned(flat)) == {"validate_every_steps", "max_validation_blocks"}
