@@ -9,9 +9,11 @@ start at starts[offsets[b]:offsets[b + 1]] (the first of them at 0); and a .json
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy
 from pydantic import BaseModel, ConfigDict
@@ -20,6 +22,7 @@ from steps.contract import StepError, write_json
 
 # Labels of this value are left out of the loss, by the convention of torch's cross entropy.
 IGNORED_LABEL = -100
+NPY_HEADER_BYTES = 128
 
 
 class PartSummary(BaseModel):
@@ -49,40 +52,24 @@ class Vocabulary:
     tokenizer_sha256: str
 
 
-class _Blocks:
-    """Blocks as they fill up; starts: of each full one the places where documents start in it."""
+@dataclass(frozen=True)
+class EncodedDocuments:
+    """Documents one after another: the token ids of document d are ids[offsets[d]:offsets[d + 1]].
 
-    def __init__(self, block_tokens: int) -> None:
-        self._block_tokens = block_tokens
-        self._blocks: list[numpy.ndarray] = []
-        self.starts: list[list[int]] = []
-        self._block: list[int] = []
-        self._block_starts: list[int] = []
+    ids: uint32 [tokens], without special tokens. offsets: int64 [documents + 1], from 0. bytes: UTF-8 of their text.
+    """
 
-    def add(self, document: list[int]) -> int:
-        """Packs a document behind those before it; returns its number of tokens."""
-        rest = document
-        while rest:
-            self._block_starts.append(len(self._block))
-            room = self._block_tokens - len(self._block)
-            self._block.extend(rest[:room])
-            rest = rest[room:]
-            if len(self._block) == self._block_tokens:
-                self._blocks.append(numpy.array(self._block, dtype=numpy.uint32))
-                self.starts.append(self._block_starts)
-                self._block, self._block_starts = [], []
-        return len(document)
+    ids: numpy.ndarray
+    offsets: numpy.ndarray
+    bytes: int
 
-    def pad(self, pad_token_id: int) -> None:
-        """Fills the last block: padding is a document of its own, whose labels the reader leaves out."""
-        if self._block:
-            self.add([pad_token_id] * (self._block_tokens - len(self._block)))
 
-    def table(self) -> numpy.ndarray:
-        """The full blocks, uint32 [blocks, block_tokens]."""
-        if not self._blocks:
-            return numpy.zeros((0, self._block_tokens), dtype=numpy.uint32)
-        return numpy.stack(self._blocks)
+def encoded_documents(rows: Sequence[Sequence[int]], text_bytes: int) -> EncodedDocuments:
+    """Documents whose token ids come as lists."""
+    offsets = numpy.zeros(len(rows) + 1, dtype=numpy.int64)
+    numpy.cumsum([len(row) for row in rows], out=offsets[1:])
+    ids = numpy.fromiter(itertools.chain.from_iterable(rows), dtype=numpy.uint32, count=offsets[-1])
+    return EncodedDocuments(ids, offsets, text_bytes)
 
 
 def write_part(
@@ -94,20 +81,47 @@ def write_part(
     *,
     parts: int = 1,
 ) -> PartSummary:
-    """Packs (token ids without special ones, UTF-8 bytes) of documents into one part and writes it.
+    """Packs (token ids without special ones, UTF-8 bytes) of documents into one part and writes it; see pack_part."""
+    batches = (encoded_documents([ids], size) for ids, size in encoded)
+    return pack_part(folder, name, batches, block_tokens, vocabulary, parts=parts)
 
-    name: part-00000 and so on. parts: how many parts the split has, whoever writes the others.
+
+def pack_part(
+    folder: Path,
+    name: str,
+    batches: Iterable[EncodedDocuments],
+    block_tokens: int,
+    vocabulary: Vocabulary,
+    *,
+    parts: int = 1,
+) -> PartSummary:
+    """Packs documents into one part and writes it as they come: memory holds one batch and the documents' starts.
+
+    name: part-00000 and so on. parts: how many parts the split has, whoever writes the others. The step's seal forces
+    what is written here to the disk.
     """
-    packed = _Blocks(block_tokens)
+    folder.mkdir(parents=True, exist_ok=True)
     documents = size = tokens = 0
-    for ids, document_bytes in encoded:
-        documents += 1
-        size += document_bytes
-        tokens += packed.add([vocabulary.bos_token_id, *ids, vocabulary.eos_token_id])
-    packed.pad(vocabulary.pad_token_id)
-    _write_arrays(folder, name, packed.table(), packed.starts)
+    starts = [numpy.zeros(0, dtype=numpy.int64)]
+    with (folder / f"{name}.tokens.npy").open("wb") as stream:
+        _write_header(stream, 0, block_tokens)
+        for batch in batches:
+            row, first_tokens = _with_boundaries(batch, vocabulary)
+            stream.write(row.data)
+            starts.append(tokens + first_tokens)
+            documents += len(first_tokens)
+            size += batch.bytes
+            tokens += len(row)
+        if padding := -tokens % block_tokens:
+            # Padding is a document of its own, whose labels the reader leaves out.
+            stream.write(numpy.full(padding, vocabulary.pad_token_id, dtype="<u4").data)
+            starts.append(numpy.array([tokens]))
+        blocks = (tokens + padding) // block_tokens
+        stream.seek(0)
+        _write_header(stream, blocks, block_tokens)
+    _write_starts(folder / f"{name}.starts.npz", numpy.concatenate(starts), blocks, block_tokens)
     summary = PartSummary(
-        blocks=len(packed.starts),
+        blocks=blocks,
         documents=documents,
         bytes=size,
         tokens=tokens,
@@ -121,12 +135,31 @@ def write_part(
     return summary
 
 
-def _write_arrays(folder: Path, name: str, table: numpy.ndarray, starts: list[list[int]]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    numpy.save(folder / f"{name}.tokens.npy", table, allow_pickle=False)
-    offsets = numpy.concatenate([[0], numpy.cumsum([len(row) for row in starts])]).astype(numpy.int64)
-    flat = numpy.array([start for row in starts for start in row], dtype=numpy.uint32)
-    numpy.savez(folder / f"{name}.starts.npz", offsets=offsets, starts=flat)
+def _write_header(stream: BinaryIO, blocks: int, block_tokens: int) -> None:
+    """The header of a .npy file. NumPy leaves room in it for any number of rows, so that it can be written again."""
+    before = stream.tell()
+    header = {"descr": "<u4", "fortran_order": False, "shape": (blocks, block_tokens)}
+    numpy.lib.format.write_array_header_1_0(stream, header)
+    assert stream.tell() - before == NPY_HEADER_BYTES
+
+
+def _with_boundaries(batch: EncodedDocuments, vocabulary: Vocabulary) -> tuple[numpy.ndarray, numpy.ndarray]:
+    """(tokens with BOS before each document and EOS behind it, the place of each BOS among them)."""
+    special = 2 * numpy.arange(len(batch.offsets) - 1)
+    first, last = batch.offsets[:-1] + special, batch.offsets[1:] + special + 1
+    row = numpy.empty(len(batch.ids) + 2 * len(special), dtype="<u4")
+    is_text = numpy.ones(len(row), dtype=bool)
+    is_text[first] = is_text[last] = False
+    row[first], row[last], row[is_text] = vocabulary.bos_token_id, vocabulary.eos_token_id, batch.ids
+    return row, first
+
+
+def _write_starts(path: Path, documents: numpy.ndarray, blocks: int, block_tokens: int) -> None:
+    """documents: the place of each document's first token in the part. One that goes on in a block starts there too."""
+    places = numpy.union1d(documents, numpy.arange(blocks) * block_tokens)
+    offsets = numpy.zeros(blocks + 1, dtype=numpy.int64)
+    numpy.cumsum(numpy.bincount(places // block_tokens, minlength=blocks), out=offsets[1:])
+    numpy.savez(path, offsets=offsets, starts=(places % block_tokens).astype(numpy.uint32))
 
 
 class PackedBlocks:

@@ -1,12 +1,21 @@
 """Packing by hand: order, cuts, positions, labels, padding, seek."""
 
+import random
 from pathlib import Path
 
 import numpy
 import pytest
 
 from steps.contract import StepError
-from steps.text.packing import IGNORED_LABEL, PackedBlocks, Vocabulary, positions, write_part
+from steps.text.packing import (
+    IGNORED_LABEL,
+    PackedBlocks,
+    Vocabulary,
+    encoded_documents,
+    pack_part,
+    positions,
+    write_part,
+)
 
 VOCABULARY = Vocabulary(bos_token_id=90, eos_token_id=91, pad_token_id=92, size=96, tokenizer_sha256="a")
 
@@ -70,3 +79,44 @@ def test_a_part_too_many_is_noticed(tmp_path: Path, stray_says: int) -> None:
 
 def test_positions_by_hand() -> None:
     assert positions(numpy.array([0, 3]), 6).tolist() == [0, 1, 2, 0, 1, 2]
+
+
+def packed_one_by_one(documents: list[list[int]], block_tokens: int) -> tuple[list[list[int]], list[list[int]]]:
+    """(blocks, places where documents start in each), token after token."""
+    blocks: list[list[int]] = []
+    starts: list[list[int]] = []
+    filled = block_tokens
+    for document in [[VOCABULARY.bos_token_id, *ids, VOCABULARY.eos_token_id] for ids in documents]:
+        for place, token in enumerate(document):
+            if filled == block_tokens:
+                blocks, starts, filled = [*blocks, []], [*starts, []], 0
+            if place == 0 or filled == 0:
+                starts[-1].append(filled)
+            blocks[-1].append(token)
+            filled += 1
+    if filled < block_tokens:
+        starts[-1].append(filled)
+        blocks[-1].extend([VOCABULARY.pad_token_id] * (block_tokens - filled))
+    return blocks, starts
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_parts_are_those_of_packing_one_by_one(tmp_path: Path, seed: int) -> None:
+    """Byte by byte, with empty documents, some of several blocks and some that fill a block to its end."""
+    draw = random.Random(seed)
+    block_tokens = draw.choice([16, 17, 64])
+    lengths = [0, 1, block_tokens - 2, 2 * block_tokens - 2, draw.randrange(5 * block_tokens)]
+    count = draw.choice([0, 1, 2, 20])
+    documents = [[draw.randrange(90) for _ in range(draw.choice(lengths))] for _ in range(count)]
+    wanted_blocks, wanted_starts = packed_one_by_one(documents, block_tokens)
+    cuts = sorted({0, count, draw.randrange(count + 1)})
+    batches = [encoded_documents(documents[a:b], b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
+    summary = pack_part(tmp_path, "part-00000", batches, block_tokens, VOCABULARY)
+    assert (summary.documents, summary.bytes, summary.blocks) == (count, count, len(wanted_blocks))
+    assert summary.tokens == sum(len(ids) + 2 for ids in documents)
+    table = numpy.array(wanted_blocks, dtype=numpy.uint32).reshape(-1, block_tokens)
+    numpy.save(tmp_path / "wanted.npy", table)
+    assert (tmp_path / "part-00000.tokens.npy").read_bytes() == (tmp_path / "wanted.npy").read_bytes()
+    offsets = numpy.cumsum([0, *map(len, wanted_starts)]).astype(numpy.int64)
+    numpy.savez(tmp_path / "wanted.npz", offsets=offsets, starts=numpy.array(sum(wanted_starts, []), numpy.uint32))
+    assert (tmp_path / "part-00000.starts.npz").read_bytes() == (tmp_path / "wanted.npz").read_bytes()
