@@ -89,7 +89,7 @@ def train_candidates(config: TrainTokenizerConfig, corpus: Path) -> tuple[dict[s
     """
     started = time.monotonic()
     largest = max(config.vocabulary_sizes)
-    trained = train_bbpe(training_texts(config, corpus), largest, config.min_frequency)
+    trained = train_bbpe(lambda: training_texts(config, corpus), largest, config.min_frequency)
     seconds = time.monotonic() - started
     tokenizers: dict[str, Tokenizer] = {}
     refused: dict[str, StepError] = {}

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Encoding, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Encoding, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from steps.contract import StepError
+from steps.text.bbpe_training import Texts, byte_level_splits, train_merges
 from steps.text.chat_template import (
     BOS_TOKEN,
     END_HEADER_TOKEN,
@@ -20,11 +21,12 @@ from steps.text.chat_template import (
     START_HEADER_TOKEN,
 )
 
-# Llama 3's pre-tokenisation. It is a Regex below: given as a plain string, Split would look for it literally.
-LLAMA_3_PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+# Llama 3's pre-tokenisation without what it knows of English, and with it.
+# The contractions cut Turkic suffixes, which an apostrophe parts from names: Bakı'da becomes Bakı + 'd + a, whereas
+# without them 'da stays whole as 'nın and ’lı do anyway. English loses nothing: "it's" still gives it + 's, since an
+# apostrophe joins the letters behind it.
+APOSTROPHE_PATTERN = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA_3_PATTERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|" + APOSTROPHE_PATTERN
 _NAMED = [
     BOS_TOKEN,
     EOS_TOKEN,
@@ -42,22 +44,29 @@ _NAMED = [
 SPECIAL_TOKENS = [*_NAMED, *(f"<|reserved_special_token_{number}|>" for number in range(3, 256 - len(_NAMED) + 3))]
 # A vocabulary of a multiple of 64 rows keeps matrix products on fast paths of the hardware.
 VOCABULARY_MULTIPLE = 64
+SMALLEST_VOCABULARY = 256 + len(SPECIAL_TOKENS)
 
 
-def train_bbpe(texts: Iterable[str], vocabulary_size: int, min_frequency: int) -> Tokenizer:
-    """A tokenizer of at most `vocabulary_size` tokens, special ones included, trained on an iterable of documents."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = llama_3_pre_tokenizer()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary_size - len(SPECIAL_TOKENS),
-        min_frequency=min_frequency,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=[],
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    model = json.loads(tokenizer.to_str())["model"]
-    return assemble(model["vocab"], model["merges"])
+def train_bbpe(texts: Texts, vocabulary_size: int, min_frequency: int, pattern: str = LLAMA_3_PATTERN) -> Tokenizer:
+    """A tokenizer of at most `vocabulary_size` tokens, special ones included, trained on documents that are read once
+    or twice: a list, say, or a function that begins them anew.
+
+    A text may give fewer; `learnt_tokens` says how many. Raises StepError for a size below bytes and special tokens.
+    """
+    if vocabulary_size < SMALLEST_VOCABULARY:
+        raise StepError(
+            "train_tokenizer.vocabulary_sizes",
+            vocabulary_size,
+            limit=f"{SMALLEST_VOCABULARY} tokens: 256 bytes and {len(SPECIAL_TOKENS)} special ones",
+            remedy="Ask for more.",
+        )
+    vocabulary, merges = train_merges(texts, vocabulary_size - len(SPECIAL_TOKENS), min_frequency, pattern)
+    return assemble(vocabulary, merges, pattern)
+
+
+def learnt_tokens(tokenizer: Tokenizer) -> int:
+    """The size that the training text gave a tokenizer of `train_bbpe`: bytes, merges and special tokens."""
+    return tokenizer.get_vocab_size(with_added_tokens=True)
 
 
 def shrink(tokenizer: Tokenizer, vocabulary_size: int) -> Tokenizer:
@@ -82,24 +91,27 @@ def shrink(tokenizer: Tokenizer, vocabulary_size: int) -> Tokenizer:
         merges.append((first, second))
         if number == wanted - 1:
             break
-    return assemble(vocabulary, merges)
+    return assemble(vocabulary, merges, pattern_of(tokenizer))
 
 
-def llama_3_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    """Split by Llama 3's pattern, then bytes."""
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(LLAMA_3_PATTERN), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+def llama_3_pre_tokenizer(pattern: str = LLAMA_3_PATTERN) -> pre_tokenizers.PreTokenizer:
+    """Split by Llama 3's pattern, or another in its place, then bytes."""
+    return byte_level_splits(pattern)
 
 
-def assemble(vocabulary: dict[str, int], merges: Iterable[Any]) -> Tokenizer:
+def pattern_of(tokenizer: Tokenizer) -> str:
+    """The pattern of a tokenizer that `assemble` made."""
+    steps = json.loads(tokenizer.to_str())["pre_tokenizer"]["pretokenizers"]
+    patterns: list[str] = [step["pattern"]["Regex"] for step in steps if step["type"] == "Split"]
+    assert len(patterns) == 1, f"{len(patterns)} patterns"
+    return patterns[0]
+
+
+def assemble(vocabulary: dict[str, int], merges: Iterable[Any], pattern: str = LLAMA_3_PATTERN) -> Tokenizer:
     """A whole tokenizer around a vocabulary and its merges: special tokens behind it, BOS before each text."""
     pairs = [(first, second) for first, second in merges]
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=True))
-    tokenizer.pre_tokenizer = llama_3_pre_tokenizer()
+    tokenizer.pre_tokenizer = llama_3_pre_tokenizer(pattern)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
     begin_with_bos(tokenizer)
