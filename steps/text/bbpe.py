@@ -110,7 +110,11 @@ def pattern_of(tokenizer: Tokenizer) -> str:
 def assemble(vocabulary: dict[str, int], merges: Iterable[Any], pattern: str = LLAMA_3_PATTERN) -> Tokenizer:
     """A whole tokenizer around a vocabulary and its merges: special tokens behind it, BOS before each text."""
     pairs = [(first, second) for first, second in merges]
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=True))
+    return finish(Tokenizer(models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=True)), pattern)
+
+
+def finish(tokenizer: Tokenizer, pattern: str) -> Tokenizer:
+    """Puts around a byte-level model what stands around Llama 3's: pre-tokenisation, decoder, special tokens, BOS."""
     tokenizer.pre_tokenizer = llama_3_pre_tokenizer(pattern)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
