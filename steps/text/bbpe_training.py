@@ -30,6 +30,8 @@ MOST_TRAINING_BYTES = 2**31 - 1
 # Longer texts are handed on in pieces: rustbpe holds TEXTS_AT_ONCE of them, some 80 MB.
 PIECE_CHARACTERS = 8_192
 TEXTS_AT_ONCE = 8_192
+# Characters at the beginning of the texts that are kept in memory, some 30 MB.
+KEPT_CHARACTERS = 16_000_000
 # More characters than this without an end of a pre-token teach no token, but each merge in them costs their whole
 # length, and rustbpe's pattern overflows its stack in millions of spaces.
 RUN_CHARACTERS = 256
@@ -52,7 +54,7 @@ def train_merges(texts: Texts, vocabulary_size: int, min_frequency: int, pattern
     except ImportError as error:
         warn("slow-tokenizer-training", f"tokenizers' BpeTrainer trains instead of rustbpe, which is missing ({error})")
         return _train_by_tokenizers(texts, vocabulary_size, min_frequency, pattern)
-    trainer, read = rustbpe.Tokenizer(), _Reading(texts)
+    trainer, read = rustbpe.Tokenizer(), Reading(texts)
     trainer.train_from_iterator(iter(read), vocabulary_size, TEXTS_AT_ONCE, pattern)
     tokens = [bytes(token) for token, _ in sorted(trainer.get_mergeable_ranks(), key=lambda pair: pair[1])]
     learnt = LearntTokens(tokens)
@@ -93,7 +95,7 @@ def iter_of(texts: Texts) -> Iterator[str]:
     return iter(texts() if callable(texts) else texts)
 
 
-def in_pieces(texts: Texts) -> Iterator[str]:
+def in_pieces(texts: Texts, most_bytes: int = MOST_TRAINING_BYTES) -> Iterator[str]:
     """The texts, long ones in pieces. Raises StepError, see train_merges."""
     total = 0
     for text in iter_of(texts):
@@ -102,8 +104,8 @@ def in_pieces(texts: Texts) -> Iterator[str]:
         except UnicodeEncodeError as error:
             value = f"half of a surrogate pair at character {error.start:,} of a document"
             raise StepError("training text", value, remedy="Prepare the corpus again, or drop the document.") from error
-        if total > MOST_TRAINING_BYTES:
-            value, limit = f"more than {MOST_TRAINING_BYTES:,} bytes", "what a trainer counts in 32 bits"
+        if total > most_bytes:
+            value, limit = f"more than {most_bytes:,} bytes", "what a trainer counts in 32 bits"
             remedy = "Lower train_tokenizer.max_training_bytes."
             raise StepError("training text", value, limit=limit, remedy=remedy)
         yield from pieces_of(text)
@@ -207,13 +209,12 @@ class LearntTokens:
         return sum(pair == self.pairs[token] for pair in pairwise(self.segment(word, self.ranks[token])))
 
 
-class _Reading:
-    """The pieces of the texts. It keeps the first of them, some 30 MB, so that most is not read twice."""
+class Reading:
+    """The pieces of the texts. It keeps the first of them, so that little is read twice."""
 
-    KEPT_CHARACTERS = 16_000_000
-
-    def __init__(self, texts: Texts) -> None:
+    def __init__(self, texts: Texts, kept_characters: int = KEPT_CHARACTERS) -> None:
         self._texts = texts
+        self._kept_characters = kept_characters
         self.kept: list[str] = []
         self.kept_all = True
 
@@ -222,7 +223,7 @@ class _Reading:
         self.kept, self.kept_all = [], True
         for piece in in_pieces(self._texts):
             characters += len(piece)
-            if characters <= self.KEPT_CHARACTERS:
+            if characters <= self._kept_characters:
                 self.kept.append(piece)
             else:
                 self.kept_all = False
@@ -233,7 +234,7 @@ class _Reading:
         return self.kept if self.kept_all else in_pieces(self._texts)
 
 
-def count_frequent(learnt: LearntTokens, read: _Reading, min_frequency: int, pattern: str) -> int:
+def count_frequent(learnt: LearntTokens, read: Reading, min_frequency: int, pattern: str) -> int:
     """How many of the tokens, bytes included, remain where a pair must occur `min_frequency` times to be merged.
 
     The counts of the merges never rise, since what a merge makes is no more frequent than what it merged. So if the
