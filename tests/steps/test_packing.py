@@ -1,5 +1,6 @@
 """Packing by hand: order, cuts, positions, labels, padding, seek."""
 
+import itertools
 import random
 from pathlib import Path
 
@@ -110,7 +111,7 @@ def test_parts_are_those_of_packing_one_by_one(tmp_path: Path, seed: int) -> Non
     documents = [[draw.randrange(90) for _ in range(draw.choice(lengths))] for _ in range(count)]
     wanted_blocks, wanted_starts = packed_one_by_one(documents, block_tokens)
     cuts = sorted({0, count, draw.randrange(count + 1)})
-    batches = [encoded_documents(documents[a:b], b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
+    batches = [encoded_documents(documents[a:b], b - a) for a, b in itertools.pairwise(cuts)]
     summary = pack_part(tmp_path, "part-00000", batches, block_tokens, VOCABULARY)
     assert (summary.documents, summary.bytes, summary.blocks) == (count, count, len(wanted_blocks))
     assert summary.tokens == sum(len(ids) + 2 for ids in documents)
@@ -118,5 +119,6 @@ def test_parts_are_those_of_packing_one_by_one(tmp_path: Path, seed: int) -> Non
     numpy.save(tmp_path / "wanted.npy", table)
     assert (tmp_path / "part-00000.tokens.npy").read_bytes() == (tmp_path / "wanted.npy").read_bytes()
     offsets = numpy.cumsum([0, *map(len, wanted_starts)]).astype(numpy.int64)
-    numpy.savez(tmp_path / "wanted.npz", offsets=offsets, starts=numpy.array(sum(wanted_starts, []), numpy.uint32))
+    flat = numpy.array([start for row in wanted_starts for start in row], dtype=numpy.uint32)
+    numpy.savez(tmp_path / "wanted.npz", offsets=offsets, starts=flat)
     assert (tmp_path / "part-00000.starts.npz").read_bytes() == (tmp_path / "wanted.npz").read_bytes()

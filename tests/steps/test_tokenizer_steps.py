@@ -1,6 +1,7 @@
 """TrainTokenizer and TokenizeCorpus as steps, on the sample's text."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,11 @@ from steps.contract import EXIT_DONE, EXIT_USER_ERROR, content_digest, read_seal
 from steps.prepare_corpus import FOLDERS as PREPARE_FOLDERS
 from steps.prepare_corpus import prepare_corpus
 from steps.schemas.fertility import FertilityReport
-from steps.text.bbpe import SPECIAL_TOKENS, load_fast_tokenizer, train_bbpe
+from steps.text.bbpe import train_bbpe
 from steps.text.corpus import read_split
 from steps.text.packing import PackedBlocks
 from steps.tokenize_corpus import FOLDERS as TOKENIZE_FOLDERS
-from steps.tokenize_corpus import encode_shard, tokenize_corpus
+from steps.tokenize_corpus import tokenize_corpus
 from steps.train_tokenizer import FOLDERS as TRAIN_FOLDERS
 from steps.train_tokenizer import REPORTS, train_tokenizer, write_tokenizer_folder
 
@@ -106,29 +107,30 @@ def test_blocks_hold_the_whole_text(tmp_path: Path, corpus: Path, tokenizer: Pat
         assert blocks.bytes == sum(len(text.encode()) for text in read_split(corpus, split))
 
 
-def test_a_special_token_in_the_corpus_is_text(tmp_path: Path, tokenizer: Path) -> None:
-    fast = load_fast_tokenizer(tokenizer / "tokenizer")
-    text = "Söhbət belə yazılır: <|begin_of_text|>Salam<|eot_id|> və bitir."
-    (tmp_path / "shard.jsonl").write_text(json.dumps({"id": "0", "text": text}), "utf-8")
-    [(ids, size)] = encode_shard(tmp_path / "shard.jsonl", fast)
-    assert not {fast.token_to_id(token) for token in SPECIAL_TOKENS} & set(ids)
-    assert fast.decode(ids, skip_special_tokens=True) == text
-    assert size == len(text.encode())
+@pytest.fixture(scope="module")
+def by_one(tmp_path_factory: pytest.TempPathFactory, corpus: Path, tokenizer: Path) -> Path:
+    output = tmp_path_factory.mktemp("by_one") / "out"
+    assert tokenize(corpus, tokenizer, output) == EXIT_DONE
+    return output
 
 
-def test_two_instances_give_what_one_gives(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
-    assert tokenize(corpus, tokenizer, tmp_path / "one") == EXIT_DONE
-    (tmp_path / "both").mkdir()
-    for instance in range(2):
-        share = [f"--instance_index={instance}", "--instance_count=2"]
+@pytest.mark.parametrize("instances", [2, 3, 5, 7])
+def test_any_number_of_instances_gives_what_one_gives(
+    tmp_path: Path, corpus: Path, tokenizer: Path, by_one: Path, instances: int
+) -> None:
+    """Of four shards of train and one of validation: the fifth and those behind it have nothing to do."""
+    together, owned = tmp_path / "together", []
+    for instance in range(instances):
+        share = [f"--instance_index={instance}", f"--instance_count={instances}"]
         assert tokenize(corpus, tokenizer, tmp_path / f"i{instance}", *share) == EXIT_DONE
-        for path in sorted((tmp_path / f"i{instance}").rglob("*")):
-            if path.is_file():
-                target = tmp_path / "both" / path.relative_to(tmp_path / f"i{instance}")
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(path.read_bytes())
-    assert read_seal(tmp_path / "both").content_digest == read_seal(tmp_path / "one").content_digest
-    assert content_digest(tmp_path / "both") == content_digest(tmp_path / "one")
+        owned.append(len(list((tmp_path / f"i{instance}").rglob("*.tokens.npy"))))
+        # What several processing jobs write below one prefix.
+        shutil.copytree(tmp_path / f"i{instance}", together, dirs_exist_ok=True)
+    assert owned == {2: [3, 2], 3: [3, 1, 1], 5: [2, 1, 1, 1, 0], 7: [2, 1, 1, 1, 0, 0, 0]}[instances]
+    assert read_seal(together).content_digest == read_seal(by_one).content_digest
+    assert content_digest(together) == content_digest(by_one)
+    for split in ("train", "validation"):
+        assert len(PackedBlocks(together / split)) == len(PackedBlocks(by_one / split))
 
 
 def test_a_changed_corpus_is_never_read(

@@ -1,0 +1,211 @@
+"""The documents of prepared shards as token ids: by gigatoken, many times as fast, where it gives tokenizers' ids.
+
+Text is text here: a special token that is spelt in it becomes the tokens of its characters, and no BOS is added.
+
+gigatoken is believed nothing. It is given the tokenizer without its special tokens, so that it knows none of them. At
+the start it must give tokenizers' ids on HARD_TEXTS, then on the first documents of the corpus, then on some of every
+chunk. Where it does not, or cannot do what the tokenizer does, tokenizers encodes all, and one warning says why.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy
+from tokenizers import Tokenizer
+
+from steps.contract import warn
+from steps.text.bbpe import encode_as_text
+from steps.text.packing import EncodedDocuments, encoded_documents
+
+# What is read at once, whole lines. Token ids take four bytes for each byte of text at most, tokenizers' own encodings
+# fifty and more.
+CHUNK_BYTES, PLAIN_CHUNK_BYTES = 4 << 20, 1 << 20
+# Of each chunk so many documents are encoded twice, spread from the first to the last, and the corpus' first ones.
+CHECKED_DOCUMENTS, FIRST_DOCUMENTS = 5, 64
+# A line longer than this is not checked: it would take longer than the chunk.
+LONGEST_CHECKED_LINE_BYTES = 16 << 10
+# Where programs that split text into tokens are known to differ.
+HARD_TEXTS = (
+    "", " ", "a", "\n", "\0", "a\0b\0\0", "\t\tx", "\r\n\r\nCRLF\r\n", " \n \n\n x  y   z    ", "x" + " " * 300 + "y",
+    "\n" * 300 + "z", "a" * 2_000, "ab" * 500, "=" * 999, "\u00a0x\u2003y\u2028z\u2029\u0085w\u3000v\u200bu\ufeff",
+    "I'm you're WE'LL they'D it's 'Tis Bakı'nın Bakı’nın o'clock '' ''' don't", "İıIi ŞşĞğÇçÖöÜü Əə Ә́ә i̇ I\u0307",
+    "e\u0301 a\u030a\u0323\u0301 \u0301x \u1100\u1161\u11a8 각 ﬁ \u212b \u00c5 \u017ft '\u017f \u212a",
+    "0 1 12 123 1234 12345678901 ٣٤٥٦ १२३४ ½ ² Ⅷ 一二三 𝟙𝟚𝟛𝟜 1a2b", "😀😀 👩‍👩‍👧‍👦 🇦🇿🇹🇷 ❤️ 👍🏽",
+    "漢字かな交じり文、中文没有空格。한국어 문장", "ភាសាខ្មែរមិនដកឃ្លា ไทยไม่เว้นวรรค မြန်မာ", "हिन्दी में लिखा",
+    "ქართული ენა Русский Ελληνικά", "עִבְרִית العَرَبِيَّة", "\ud7ff\ufffd", "\x01\x02\x1b[0m\x7f\x80\x9f",
+    "\u0378\u0379\ue000\ufdd0\uffff\U000e0001\U000f0000\U0010ffff\U0001fbff", "x\u0378y \u0378 1\u03782",
+    "<|begin_of_text|>Salam<|eot_id|> <|end_of_text|>\n<|reserved_special_token_7|><s></s><pad><unk>[CLS]<|im_start|>",
+    '"quotes" \\ back\\nslash \\u0041 {"text": "json"}', "def f(x):\n    return x ** 2  # code\n\n\tif a!=b:\n\t\tpass",
+    "https://example.org/a?b=c&d=%20#e name@example.org $1,234.56 -- … — «sitat» „sitat“", "aAaA BBBccc camelCaseXML",
+)  # fmt: skip
+
+
+class IdsDifferError(Exception):
+    """gigatoken and tokenizers disagree on the corpus: what was encoded so far must not be used."""
+
+
+class _NotUsableError(Exception):
+    """Why gigatoken cannot stand in for a tokenizer."""
+
+
+class CorpusEncoder:
+    """Token ids of the documents of prepared shards, those of steps.text.bbpe.encode_as_text."""
+
+    def __init__(self, tokenizer: Tokenizer, *, fast: bool = True, chunk_bytes: int = CHUNK_BYTES) -> None:
+        """fast: False leaves all to tokenizers. chunk_bytes: what gigatoken is given at once.
+
+        Warns where gigatoken cannot be used.
+        """
+        self._tokenizer = tokenizer
+        self._fast: _FastEncoder | None = None
+        if fast:
+            try:
+                self._fast = _FastEncoder(tokenizer, chunk_bytes)
+            except (_NotUsableError, IdsDifferError) as reason:
+                self.turn_off(str(reason))
+
+    @property
+    def is_fast(self) -> bool:
+        return self._fast is not None
+
+    def turn_off(self, reason: str) -> None:
+        """From here on tokenizers encodes, and the log says why."""
+        self._fast = None
+        warn("fast-encoding-off", f"tokenizers encodes the corpus, some 20 times as slow as gigatoken: {reason}.")
+
+    def encode_shard(self, shard: Path) -> Iterator[EncodedDocuments]:
+        """The documents of a shard, in its order, some megabytes at a time.
+
+        Raises IdsDifferError where gigatoken turns out to be wrong: turn it off and encode all shards again.
+        """
+        return _encode_plainly(self._tokenizer, shard) if self._fast is None else self._fast.encode_shard(shard)
+
+
+class _FastEncoder:
+    def __init__(self, tokenizer: Tokenizer, chunk_bytes: int) -> None:
+        """Raises _NotUsableError, or IdsDifferError where the ids of HARD_TEXTS are other ones."""
+        self._tokenizer = tokenizer
+        self._gigatoken, self._source_type = _load_gigatoken(tokenizer)
+        self._token_bytes = _token_bytes(tokenizer)
+        self._chunk_bytes = chunk_bytes
+        self._unchecked_firsts = FIRST_DOCUMENTS
+        lines = "".join(json.dumps({"id": "0", "text": text}, ensure_ascii=False) + "\n" for text in HARD_TEXTS)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "hard.jsonl")
+            path.write_bytes(lines.encode())
+            encoded = self._encode_file(path)
+        self._compare(encoded, range(len(HARD_TEXTS)), HARD_TEXTS)
+
+    def encode_shard(self, shard: Path) -> Iterator[EncodedDocuments]:
+        """While one chunk is packed, the next is encoded."""
+        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(max_workers=1) as thread:
+            is_one_chunk = shard.stat().st_size <= self._chunk_bytes
+            before: Future[EncodedDocuments] | None = None
+            for chunk in _read_chunks(shard, self._chunk_bytes):
+                path = shard if is_one_chunk else Path(folder, "chunk.jsonl")
+                following = thread.submit(self._encode_chunk, chunk, path)
+                if before:
+                    yield before.result()
+                before = following
+            if before:
+                yield before.result()
+
+    def _encode_chunk(self, chunk: bytes, path: Path) -> EncodedDocuments:
+        """chunk: whole lines. path: the shard, if that is all there is in it, or a place to lay them for gigatoken."""
+        if path.name == "chunk.jsonl":
+            path.write_bytes(chunk)
+        encoded = self._encode_file(path)
+        lines = chunk.count(b"\n") + (not chunk.endswith(b"\n"))
+        if len(encoded.offsets) - 1 != lines:
+            raise IdsDifferError(f"gigatoken finds {len(encoded.offsets) - 1} documents in {lines} lines")
+        numbers, texts = _documents_to_check(chunk, self._unchecked_firsts)
+        self._unchecked_firsts = 0
+        self._compare(encoded, numbers, texts)
+        return encoded
+
+    def _encode_file(self, path: Path) -> EncodedDocuments:
+        layout = self._gigatoken.encode_files(self._source_type([str(path)], field="text")).layout
+        offsets = numpy.asarray(layout.offsets.data, dtype=numpy.int64)
+        ids = numpy.asarray(layout.content.data)[offsets[0] : offsets[-1]]
+        return EncodedDocuments(ids, offsets - offsets[0], self._bytes_of(ids))
+
+    def _bytes_of(self, ids: numpy.ndarray) -> int:
+        return int(numpy.bincount(ids, minlength=len(self._token_bytes)) @ self._token_bytes)
+
+    def _compare(self, encoded: EncodedDocuments, numbers: Sequence[int], texts: Sequence[str]) -> None:
+        """Raises IdsDifferError where the documents of these numbers have other ids, or another length in bytes."""
+        for number, text, wanted in zip(numbers, texts, encode_as_text(self._tokenizer, texts), strict=True):
+            ids = encoded.ids[encoded.offsets[number] : encoded.offsets[number + 1]]
+            if ids.tolist() != wanted.ids or self._bytes_of(ids) != len(text.encode()):
+                raise IdsDifferError(f"gigatoken gives other ids for {text[:60]!r}")
+
+
+def _load_gigatoken(tokenizer: Tokenizer) -> tuple[Any, Any]:
+    """(gigatoken's tokenizer, its type of JSON lines). Raises _NotUsableError."""
+    try:
+        import gigatoken
+    except ImportError as error:
+        raise _NotUsableError(f"gigatoken cannot be imported ({error})") from error
+    settings = json.loads(tokenizer.to_str())
+    model = settings["model"]
+    if model.get("type") != "BPE" or model.get("byte_fallback") or model.get("dropout"):
+        raise _NotUsableError("the tokenizer is no byte-level BPE without dropout")
+    if settings["normalizer"] is not None:
+        raise _NotUsableError("the tokenizer normalises text")
+    if matched := [token["content"] for token in settings["added_tokens"] if not token["special"]]:
+        # tokenizers finds these in text even when special tokens are text.
+        raise _NotUsableError(f"the tokenizer has added tokens that are not special, such as {matched[0]!r}")
+    text = json.dumps({**settings, "added_tokens": [], "post_processor": None})
+    try:
+        return gigatoken.Tokenizer.from_json(text), gigatoken.JsonlFileSource
+    except (RuntimeError, ValueError) as error:
+        raise _NotUsableError(f"gigatoken does not take the tokenizer ({error})") from error
+
+
+def _token_bytes(tokenizer: Tokenizer) -> numpy.ndarray:
+    """Bytes of text that each token stands for, int64 [ids]: at byte level a character of a token is a byte."""
+    vocabulary = tokenizer.get_vocab(with_added_tokens=False)
+    lengths = numpy.zeros(max(vocabulary.values(), default=0) + 1, dtype=numpy.int64)
+    lengths[list(vocabulary.values())] = [len(token) for token in vocabulary]
+    return lengths
+
+
+def _documents_to_check(chunk: bytes, firsts: int) -> tuple[list[int], list[str]]:
+    """(numbers, texts) of the first documents of a chunk and of some spread over it, without the long ones."""
+    places = ((len(chunk) - 1) * part // (CHECKED_DOCUMENTS - 1) for part in range(CHECKED_DOCUMENTS))
+    starts = {chunk.rfind(b"\n", 0, place) + 1 for place in places}
+    start = 0
+    for _ in range(firsts):
+        starts.add(start)
+        if not (start := chunk.find(b"\n", start) + 1) or start == len(chunk):
+            break
+    numbers, texts = [], []
+    number = before = 0
+    for start in sorted(starts):
+        number += chunk.count(b"\n", before, start)
+        before = start
+        end = chunk.find(b"\n", start, start + LONGEST_CHECKED_LINE_BYTES)
+        if end > 0:
+            numbers.append(number)
+            texts.append(json.loads(chunk[start:end])["text"])
+    return numbers, texts
+
+
+def _encode_plainly(tokenizer: Tokenizer, shard: Path) -> Iterator[EncodedDocuments]:
+    for chunk in _read_chunks(shard, PLAIN_CHUNK_BYTES):
+        texts = [json.loads(line)["text"] for line in chunk.removesuffix(b"\n").split(b"\n")]
+        encodings = encode_as_text(tokenizer, texts)
+        yield encoded_documents([encoding.ids for encoding in encodings], sum(len(text.encode()) for text in texts))
+
+
+def _read_chunks(shard: Path, size: int) -> Iterator[bytes]:
+    """The lines of a file, about `size` bytes at a time, never a part of a line."""
+    with shard.open("rb") as stream:
+        while chunk := stream.read(size):
+            yield chunk + stream.readline() if not chunk.endswith(b"\n") else chunk
