@@ -7,7 +7,17 @@ import pytest
 from transformers import AutoTokenizer
 
 from steps.contract import StepError
-from steps.text.bbpe import SPECIAL_TOKENS, shrink, tokenizer_digest, train_bbpe
+from steps.text.bbpe import (
+    APOSTROPHE_PATTERN,
+    LLAMA_3_PATTERN,
+    SPECIAL_TOKENS,
+    learnt_tokens,
+    llama_3_pre_tokenizer,
+    pattern_of,
+    shrink,
+    tokenizer_digest,
+    train_bbpe,
+)
 from steps.text.chat_template import BOS_TOKEN, END_OF_TURN_TOKEN, EOS_TOKEN, PAD_TOKEN
 from steps.train_tokenizer import write_tokenizer_folder
 
@@ -31,11 +41,13 @@ def test_special_tokens_of_llama_3() -> None:
     assert {token: SPECIAL_TOKENS.index(token) for token in places} == places
 
 
-@pytest.mark.parametrize("size", [1024, 2048])
-def test_shrinking_equals_training_at_that_size(size: int) -> None:
-    shrunk = shrink(train_bbpe(TEXTS, 4096, 2), size)
-    trained = train_bbpe(TEXTS, size, 2)
+@pytest.mark.parametrize("pattern", [LLAMA_3_PATTERN, APOSTROPHE_PATTERN], ids=["llama-3", "apostrophe"])
+@pytest.mark.parametrize("size", [512, 1024, 2048])
+def test_shrinking_equals_training_at_that_size(size: int, pattern: str) -> None:
+    shrunk = shrink(train_bbpe(TEXTS, 4096, 2, pattern), size)
+    trained = train_bbpe(TEXTS, size, 2, pattern)
     assert shrunk.to_str() == trained.to_str()
+    assert pattern_of(shrunk) == pattern
     assert shrunk.get_vocab_size() == size
 
 
@@ -49,8 +61,38 @@ def test_every_text_decodes_exactly_and_begins_with_the_new_bos() -> None:
 
 
 def test_too_little_text_is_refused() -> None:
-    with pytest.raises(StepError, match="tokens that the training text gives"):
-        shrink(train_bbpe(["qısa mətn"], 4096, 2), 4096)
+    # Nothing occurs twice: bytes and special tokens.
+    trained = train_bbpe(["qısa mətn"], 4096, 2)
+    assert learnt_tokens(trained) == 512
+    with pytest.raises(StepError, match="4096; limit 512 tokens that the training text gives"):
+        shrink(trained, 4096)
+
+
+@pytest.mark.parametrize("size", [0, 256, 511])
+def test_a_vocabulary_below_bytes_and_special_tokens_is_refused(size: int) -> None:
+    expected = (
+        f"train_tokenizer.vocabulary_sizes: {size}; limit 512 tokens: 256 bytes and 256 special ones. Ask for more."
+    )
+    for refused in (lambda: train_bbpe(TEXTS, size, 2), lambda: shrink(train_bbpe(TEXTS, 512, 2), size)):
+        with pytest.raises(StepError) as caught:
+            refused()
+        assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "llama_3", "apostrophe"),
+    [
+        ("Bakı'da", ["Bakı", "'d", "a"], ["Bakı", "'da"]),
+        ("Bakı'sı", ["Bakı", "'s", "ı"], ["Bakı", "'sı"]),
+        ("Bakı'nın", ["Bakı", "'nın"], ["Bakı", "'nın"]),
+        ("Bakı’lı Ankara’dan", ["Bakı", "’lı", " Ankara", "’dan"], ["Bakı", "’lı", " Ankara", "’dan"]),
+        ("it's I'LL don't", ["it", "'s", " I", "'LL", " don", "'t"], ["it", "'s", " I", "'LL", " don", "'t"]),
+    ],
+)
+def test_suffixes_behind_an_apostrophe(text: str, llama_3: list[str], apostrophe: list[str]) -> None:
+    for pattern, expected in ((LLAMA_3_PATTERN, llama_3), (APOSTROPHE_PATTERN, apostrophe)):
+        found = llama_3_pre_tokenizer(pattern).pre_tokenize_str(text)
+        assert [text[begin:end] for _, (begin, end) in found] == expected
 
 
 def test_the_folder_loads_in_transformers(tmp_path: Path) -> None:
