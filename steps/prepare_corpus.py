@@ -11,32 +11,35 @@ Writes   train/ validation/ test/ part-*.jsonl, corpus.json; extra_heldout/ and 
 A document's place follows from its own sha256: neither the order nor the form of the input files changes the output,
 and a document stays in its split when the corpus grows.
 
-The text goes through the disk; memory holds the index of near-duplicates (steps/text/deduplication.py), about 16 GB
-for a million distinct documents of 500 words.
+Text and near-duplicates go through the disk, about three times the corpus while the step runs; memory does not grow
+with the corpus but for some 100 bytes of each document that is like another (steps/text/near_duplicates.py). Of 2 GB of
+text it is under 0.4 GB; one document of 100 MB takes up to 1.4 GB.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy
+
 from steps.configs.prepare_corpus import PrepareCorpusConfig
 from steps.contract import Folder, StepError, StepFolders, report, run_step, warn, write_json
 from steps.schemas.corpus import CorpusFindings, CorpusSummary, SplitSummary
-from steps.text.appending import AppendedFile
-from steps.text.corpus import FINDINGS_NAME, SUMMARY_NAME, SplitWriter, hash_share, text_sha256
+from steps.text.corpus import FINDINGS_NAME, SUMMARY_NAME, SplitWriter, hash_share
 from steps.text.corpus_checks import SAME_LANGUAGE_DISTANCE, Finding, language_distance
-from steps.text.corpus_input import Input
-from steps.text.deduplication import NearDuplicateIndex, shingles
+from steps.text.corpus_input import PASSES, Input, Progress
+from steps.text.deduplication import shingle_runs
 from steps.text.heldout import HeldoutCheck
+from steps.text.near_duplicates import NearDuplicateSearch
 from steps.text.normalisation import cut, normalise, repair_homoglyphs
 from steps.text.personal_data import mask_personal_data
 from steps.text.reading import Record, read_records
+from steps.text.spool import BUCKETS, DocumentSpool
 
 FOLDERS = [
     Folder("corpus", sealed=False),
@@ -44,31 +47,21 @@ FOLDERS = [
     Folder("extra_heldout", sealed=False, required=False),
 ]
 REPORTS = (FINDINGS_NAME,)
-# The extra held-out text goes first, so that it is the training text's copies that are dropped.
-ORDER = ("extra_heldout", "corpus", "source_corpus")
-SPOOL_BUCKETS = 256
+# The extra held-out text goes first, so that it is the training text's copies that are dropped. The source corpus is in
+# another language: it is compared with itself alone.
+COMPARED = (("extra_heldout", "corpus"), ("source_corpus",))
+BATCH_CHARACTERS = 1 << 18
 
 
 def prepare_corpus(config: PrepareCorpusConfig, folders: StepFolders) -> dict[str, float | int]:
     """Cleans, deduplicates and splits; warns of what is odd; returns the counts of the manifest."""
-    inputs = {name: Input(name, path, config) for name in ORDER if (path := folders.get(name))}
+    inputs = {name: Input(name, path, config) for name in itertools.chain(*COMPARED) if (path := folders.get(name))}
     splits: dict[str, SplitSummary] = {}
-    index = NearDuplicateIndex(config.near_duplicate_similarity, config.near_duplicate_shingle_words)
     heldout = HeldoutCheck()
-    for text_input in inputs.values():
-        text_input.kilobytes_of_all = sum(other.kilobytes for other in inputs.values())
-    for before, text_input in itertools.pairwise(inputs.values()):
-        text_input.kilobytes_before = before.kilobytes_before + before.kilobytes
-    for name, text_input in inputs.items():
-        if name == "source_corpus":
-            # Another language: it is compared with itself alone.
-            index = NearDuplicateIndex(config.near_duplicate_similarity, config.near_duplicate_shingle_words)
-        shares = {"test": config.test_share, "validation": config.validation_share, "train": 1.0}
-        if name == "source_corpus":
-            shares = {f"source_{split}": share for split, share in shares.items()}
-        if name == "extra_heldout":
-            shares = {"extra_heldout": 1.0}
-        splits |= write_splits(text_input, index, shares, folders.output, heldout)
+    progress = Progress({name: text_input.kilobytes for name, text_input in inputs.items()})
+    for names in COMPARED:
+        if compared := [inputs[name] for name in names if name in inputs]:
+            splits |= write_compared(compared, folders.output, heldout, progress)
     check_splits(splits, inputs)
     findings = {name: inputs[name].findings_summary(found) for name, found in tell_findings(inputs, heldout).items()}
     write_json(
@@ -90,31 +83,64 @@ def prepare_corpus(config: PrepareCorpusConfig, folders: StepFolders) -> dict[st
     }
 
 
-def clean_documents(text_input: Input, output: Path) -> Iterator[tuple[str, str]]:
-    """(digest, text) of the normalised documents in the order of their digests, copies included.
+def write_compared(
+    inputs: list[Input], output: Path, heldout: HeldoutCheck, progress: Progress
+) -> dict[str, SplitSummary]:
+    """Writes the splits of inputs that are compared with one another: of near-duplicates the first is kept."""
+    config = inputs[0].config
+    folder = output / ".spool"
+    (folder / "bands").mkdir(parents=True)
+    similarity, shingle_words = config.near_duplicate_similarity, config.near_duplicate_shingle_words
+    search = NearDuplicateSearch(folder / "bands", similarity, shingle_words)
+    spools = []
+    for text_input in inputs:
+        spool = DocumentSpool(folder / text_input.name)
+        for text in normalised_texts(text_input, progress):
+            spool.add(text)
+        spool.close()
+        spools.append(spool)
+        for bucket, (documents, copies) in enumerate(spool.buckets()):
+            progress.tell(text_input.name, 1 + bucket / BUCKETS)
+            if copies:
+                text_input.dropped["exact duplicate"] += copies
+            for batch in in_batches(documents):
+                search.see([text for _, text in batch])
+    search.find()
+    splits: dict[str, SplitSummary] = {}
+    first_number = 0
+    for text_input, spool in zip(inputs, spools, strict=True):
+        writer = InputWriter(text_input, output, heldout)
+        for bucket, (documents, _) in enumerate(spool.buckets()):
+            progress.tell(text_input.name, 2 + bucket / BUCKETS)
+            for batch in in_batches(documents):
+                writer.write(batch, first_number, search)
+                first_number += len(batch)
+        splits |= writer.close()
+        progress.tell(text_input.name, PASSES)
+    search.close()
+    shutil.rmtree(folder)
+    return splits
 
-    Documents are spooled to disk by the first byte of their digest, so that memory holds one bucket of text at a time.
-    """
-    spool = output / ".spool"
-    spool.mkdir()
-    buckets = [AppendedFile(spool / f"{bucket:02x}") for bucket in range(SPOOL_BUCKETS)]
-    for text in normalised_texts(text_input):
-        digest = text_sha256(text)
-        buckets[int(digest[:2], 16)].write(json.dumps([digest, text], ensure_ascii=False) + "\n")
-    for file in buckets:
-        file.flush()
-    for bucket in range(SPOOL_BUCKETS):
-        text_input.tell_progress(bucket / SPOOL_BUCKETS)
-        with (spool / f"{bucket:02x}").open(encoding="utf-8") as stream:
-            yield from sorted((digest, text) for digest, text in map(json.loads, stream))
-    text_input.tell_progress(1.0)
-    shutil.rmtree(spool)
+
+def in_batches(documents: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    """Documents in lists of about BATCH_CHARACTERS, what is hashed at once."""
+    batch: list[tuple[str, str]] = []
+    characters = 0
+    for document in documents:
+        batch.append(document)
+        characters += len(document[1])
+        if characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
 
 
-def normalised_texts(text_input: Input) -> Iterator[str]:
+def normalised_texts(text_input: Input, progress: Progress) -> Iterator[str]:
     """Every usable document of the input. Raises StepError where too many lines are none, naming the first."""
     config = text_input.config
     first_fault: Record | None = None
+    read_characters = 0
     for record in read_records(text_input.path, config.text_field):
         text_input.lines += record.lines
         if record.text is None:
@@ -122,6 +148,10 @@ def normalised_texts(text_input: Input) -> Iterator[str]:
             text_input.note_fault(record)
             continue
         text_input.read += 1
+        read_characters += len(record.text)
+        if text_input.read % 1_000 == 0:
+            # Of compressed text it is soon too much.
+            progress.tell(text_input.name, min(read_characters / (1_000 * text_input.kilobytes + 1), 0.9))
         if text_input.read % 10_000 == 0:
             report(documents_read=text_input.read)
         text_input.checks.see_read(record.text)
@@ -149,32 +179,45 @@ def clean_text(raw: str, text_input: Input) -> str:
     return masked if text_input.config.mask_personal_data else text
 
 
-def write_splits(
-    text_input: Input, index: NearDuplicateIndex, shares: dict[str, float], output: Path, heldout: HeldoutCheck
-) -> dict[str, SplitSummary]:
-    """Writes each distinct document to the split that its digest falls into; a share of 1 takes what is left."""
+class InputWriter:
+    """Writes each distinct document of an input to the split that its digest falls into."""
+
+    def __init__(self, text_input: Input, output: Path, heldout: HeldoutCheck) -> None:
+        self._input, self._heldout = text_input, heldout
+        self._shares = split_shares(text_input)
+        shards = {"train": text_input.config.train_shards, "source_train": text_input.config.train_shards}
+        self._writers = {split: SplitWriter(output, split, shards.get(split, 1)) for split in self._shares}
+
+    def write(self, documents: list[tuple[str, str]], first_number: int, search: NearDuplicateSearch) -> None:
+        """documents: (digest, text) in the order of digests. first_number: the first one's number in `search`."""
+        shingle_words = self._input.config.near_duplicate_shingle_words
+        runs, starts = shingle_runs([text for _, text in documents], shingle_words)
+        own_runs = numpy.split(runs, starts[1:])
+        for number, ((digest, text), own) in enumerate(zip(documents, own_runs, strict=True), first_number):
+            near = search.match_or_keep(number, own)
+            if near is not None:
+                self._input.dropped["near duplicate"] += 1
+                self._heldout.see_copy(self._input.name, near)
+                continue
+            self._input.kept += 1
+            self._input.checks.see_kept(text)
+            split = split_of(digest, self._shares)
+            self._heldout.see_kept(split, number, own)
+            if split:
+                self._writers[split].add(digest, text)
+
+    def close(self) -> dict[str, SplitSummary]:
+        """What each split holds, once all documents are written."""
+        return {split: writer.close() for split, writer in self._writers.items()}
+
+
+def split_shares(text_input: Input) -> dict[str, float]:
+    """The share of each split of an input; a share of 1 takes what is left."""
+    if text_input.name == "extra_heldout":
+        return {"extra_heldout": 1.0}
+    prefix = "source_" if text_input.name == "source_corpus" else ""
     config = text_input.config
-    shards = {"train": config.train_shards, "source_train": config.train_shards}
-    writers = {split: SplitWriter(output, split, shards.get(split, 1)) for split in shares}
-    previous = ""
-    for digest, text in clean_documents(text_input, output):
-        if digest == previous:
-            text_input.dropped["exact duplicate"] += 1
-            continue
-        previous = digest
-        hashes = shingles(text, config.near_duplicate_shingle_words)
-        place = index.match_or_keep(hashes)
-        if place is not None:
-            text_input.dropped["near duplicate"] += 1
-            heldout.see_copy(text_input.name, place)
-            continue
-        text_input.kept += 1
-        text_input.checks.see_kept(text)
-        split = split_of(digest, shares)
-        heldout.see_kept(split, hashes)
-        if split:
-            writers[split].add(digest, text)
-    return {split: writer.close() for split, writer in writers.items()}
+    return {f"{prefix}test": config.test_share, f"{prefix}validation": config.validation_share, f"{prefix}train": 1.0}
 
 
 def split_of(digest: str, shares: dict[str, float]) -> str:

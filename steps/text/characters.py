@@ -34,8 +34,9 @@ _PAIRS = "Å[žŸ]|Ä[žŸ]|Ã[œŸªº]|â€|ï»¿|Ã‚|Ã„|Ã…|Ãƒ|Â\
 # UTF-8 read as cp1251, three letters or more of it in a row.
 _AS_1251 = r"(?:[РС][\u0402-\u040f\u0452-\u045f°±Ііґµ¶·№»«‚„…†‡€‰‹‘’“”•–—™›¤¦§©¬®\u00a0]){3,}"
 _MOJIBAKE = re.compile(f"[{_LEAD}][{_SECOND}]|{_PAIRS}|\ufffd|{_AS_1251}|Й™|Д[±°]|Г[¶§]")
-# No text without one of these holds any of it; looked for alone they are found many times faster.
-_MOJIBAKE_CANDIDATE = re.compile(f"[{_LEAD}âï\ufffdРСЙДГ]")
+# No text without one of these holds any of it; a pattern that begins with a set is found many times faster.
+_SECOND_OF_ANY = f"{_SECOND}žŸœªº»\u00a0\u0402-\u040f\u0452-\u045fІіґµ№«’“”•–—™…ƒ"
+_MOJIBAKE_CANDIDATE = re.compile(f"[{_LEAD}âï\ufffdРСЙДГ](?:(?<=\ufffd)|[{_SECOND_OF_ANY}‘])")
 _CAPITALS_CHARACTERS = range(20, 501)
 
 

@@ -13,15 +13,28 @@ from steps.text.corpus_checks import Finding, InputChecks
 from steps.text.reading import JSON_LIST, JSON_OVER_LINES, Record, text_files
 
 MAX_FAULTS_NAMED = 100
+PASSES = 3
+
+
+class Progress:
+    """How much of all inputs is done: each is gone through three times, to be read, compared and written.
+
+    kilobytes: of the files of each input.
+    """
+
+    def __init__(self, kilobytes: dict[str, int]) -> None:
+        self._kilobytes = kilobytes
+        self._passes = dict.fromkeys(kilobytes, 0.0)
+
+    def tell(self, name: str, passes: float) -> None:
+        """passes: how often the input has been gone through, a part of a pass included."""
+        self._passes[name] = passes
+        done = sum(kilobytes * self._passes[other] for other, kilobytes in self._kilobytes.items()) / PASSES
+        report_progress(round(done), sum(self._kilobytes.values()), "kB")
 
 
 class Input:
-    """One input: where it lies, what was read from it, what was dropped and why, what is odd about it.
-
-    kilobytes_before, kilobytes_of_all: files of the inputs before this one, and of all of them.
-    """
-
-    kilobytes_before = kilobytes_of_all = 0
+    """One input: where it lies, what was read from it, what was dropped and why, what is odd about it."""
 
     def __init__(self, name: str, path: Path, config: PrepareCorpusConfig) -> None:
         self.kilobytes = sum(file.stat().st_size for file in text_files(path)) // 1_000
@@ -31,10 +44,6 @@ class Input:
         self.personal: Counter[str] = Counter()
         self.faults: dict[tuple[str, str], FaultSummary] = {}
         self.checks = InputChecks(config.warned_document_share)
-
-    def tell_progress(self, share: float) -> None:
-        """`share` of this input is compared and written, of those before it all."""
-        report_progress(int(self.kilobytes_before + share * self.kilobytes), self.kilobytes_of_all, "kB")
 
     def note_fault(self, record: Record) -> None:
         """A line that is no document."""
