@@ -26,6 +26,8 @@ PLACEHOLDER_ACCOUNT = "111122223333"
 
 
 DEFAULT_REPLAY_SHARE = 0.1
+# Over the corpus, by each branch of an ablation.
+ABLATION_PASSES = 1.0
 # Settings of the data section that are settings of steps.
 CARRIED_TO_STEPS = {
     "mask_personal_data": ("prepare_corpus", "fine_tune"),
@@ -154,6 +156,12 @@ class PipelineConfig(Section):
     compute: ComputeSection = ComputeSection()
     thresholds: ThresholdsSection
     model_approval_status: Literal["PendingManualApproval", "Approved", "Rejected"] = "PendingManualApproval"
+    ablation: bool = Field(
+        False,
+        description="train the base model with its own tokenizer too, and measure what the new one alone brings; both "
+        "then read the documents in one order (block_order sequential), continued_pretraining.passes times, by default "
+        "once",
+    )
     prepare_corpus: PrepareCorpusConfig = PrepareCorpusConfig()
     train_tokenizer: TrainTokenizerConfig
     tokenize_corpus: TokenizeCorpusConfig
@@ -193,6 +201,20 @@ class PipelineConfig(Section):
                 "thresholds.max_retention_loss", "missing", limit="a value with data.source_corpus", remedy=remedy
             )
         return self
+
+    @pydantic.model_validator(mode="after")
+    def _both_branches_of_an_ablation_read_alike(self) -> PipelineConfig:
+        """They share continued_pretraining. Steps would read more documents the longer a tokenizer's tokens are, and a
+        shuffled order of blocks is another one for each tokenizer."""
+        section = self.continued_pretraining
+        if not self.ablation or (section.passes and section.block_order == "sequential"):
+            return self
+        if section.block_order != "sequential" and "block_order" in section.model_fields_set:
+            remedy = "Leave it out, or set ablation to false."
+            limit = "sequential with ablation"
+            raise ConfigError("continued_pretraining.block_order", section.block_order, limit=limit, remedy=remedy)
+        alike = {"passes": section.passes or ABLATION_PASSES, "block_order": "sequential"}
+        return self.model_copy(update={"continued_pretraining": section.model_copy(update=alike)})
 
 
 def preset_names() -> list[str]:

@@ -5,6 +5,9 @@
         -> Evaluate -> QualityGate -+-> RegisterModel   (open)
                                     +-> GateClosed      (closed)
 
+With `ablation: true` TrainTokenizer -> TokenizeCorpusBase -> ContinuedPretrainingBase -> Evaluate as well: the base
+model with its own tokenizer, on the same documents in the same order.
+
 No step names the one before it: the service orders steps by what they read. What all jobs have in common is in
 pipeline/jobs.py, the parameters in pipeline/parameters.py, the gate in pipeline/quality_gate.py, the form of a model
 version in pipeline/registration.py.
@@ -23,6 +26,7 @@ from sagemaker.mlops.workflow.fail_step import FailStep
 from sagemaker.mlops.workflow.lambda_step import LambdaOutput, LambdaStep
 from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.pipeline import Pipeline
+from sagemaker.mlops.workflow.steps import Step
 
 from pipeline.code_archive import STEPS_FOLDER
 from pipeline.config import PipelineConfig
@@ -31,6 +35,20 @@ from pipeline.measurements import EVALUATION_FILE, FERTILITY_FILE
 from pipeline.parameters import Parameters
 from pipeline.quality_gate import closed_message, gate_conditions, gate_limits
 from pipeline.registration import model_metadata, registration_arguments
+
+PRETRAINING_METRICS = (
+    "phase",
+    "loss",
+    "validation_bits_per_byte",
+    "source_validation_bits_per_byte",
+    "learning_rate",
+    "gradient_norm",
+    "blocks_read",
+    "tokens_per_second_per_device",
+    "model_flop_utilisation",
+    "peak_memory_bytes",
+    "seconds_left",
+)
 
 
 def build_pipeline(config: PipelineConfig, session: PipelineSession, package: Path = STEPS_FOLDER) -> Pipeline:
@@ -71,20 +89,9 @@ def build_pipeline(config: PipelineConfig, session: PipelineSession, package: Pa
         inputs={"model": adapt_vocabulary, "blocks": tokenize_corpus},
         instance_type=parameters.continued_pretraining_instance_type,
         instance_count=parameters.continued_pretraining_instance_count,
-        metrics=[
-            "phase",
-            "loss",
-            "validation_bits_per_byte",
-            "source_validation_bits_per_byte",
-            "learning_rate",
-            "gradient_norm",
-            "blocks_read",
-            "tokens_per_second_per_device",
-            "model_flop_utilisation",
-            "peak_memory_bytes",
-            "seconds_left",
-        ],
+        metrics=PRETRAINING_METRICS,
     )
+    ablation = ablation_steps(config, parameters, jobs, prepare_corpus, train_tokenizer) if config.ablation else []
     fine_tune = jobs.training_step(
         "FineTune",
         "fine_tune",
@@ -103,6 +110,7 @@ def build_pipeline(config: PipelineConfig, session: PipelineSession, package: Pa
             "champion": resolved["champion_uri"],
             "corpus": prepare_corpus,
             **parameters.questions(),
+            **({"ablation": ablation[-1]} if ablation else {}),
         },
         run_time_settings={"champion_present": resolved["champion_present"]},
         instance_type=parameters.evaluate_instance_type,
@@ -142,12 +150,35 @@ def build_pipeline(config: PipelineConfig, session: PipelineSession, package: Pa
             tokenize_corpus,
             adapt_vocabulary,
             continued_pretraining,
+            *ablation,
             fine_tune,
             evaluate,
             quality_gate,
         ],
         sagemaker_session=session,
     )
+
+
+def ablation_steps(
+    config: PipelineConfig, parameters: Parameters, jobs: Jobs, prepare_corpus: Step, train_tokenizer: Step
+) -> list[Step]:
+    """The branch that differs from the main one in the tokenizer alone; its last step's output is the model."""
+    tokenize_corpus = jobs.processing_step(
+        "TokenizeCorpusBase",
+        "tokenize_corpus",
+        inputs={"corpus": prepare_corpus, "tokenizer": train_tokenizer},
+        other_settings={"use_base_tokenizer": True},
+        instance_count=config.compute.tokenize_corpus.instance_count,
+    )
+    continued_pretraining = jobs.training_step(
+        "ContinuedPretrainingBase",
+        "continued_pretraining",
+        inputs={"base_model": parameters.base_model_uri, "blocks": tokenize_corpus},
+        instance_type=parameters.continued_pretraining_instance_type,
+        instance_count=parameters.continued_pretraining_instance_count,
+        metrics=PRETRAINING_METRICS,
+    )
+    return [tokenize_corpus, continued_pretraining]
 
 
 def resolve_inputs_step(config: PipelineConfig, parameters: Parameters) -> LambdaStep:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.core.network import NetworkConfig
@@ -36,7 +36,7 @@ from pipeline.config import JobSection, PipelineConfig, config_digest
 from pipeline.instances import has_local_storage
 from pipeline.job_parts import OUTPUT_NAME, channel, flag, metric_definition, processing_input, processing_output
 from steps.configs import continued_pretraining
-from steps.contract import config_arguments
+from steps.contract import StepConfig, config_arguments
 
 LAUNCH_COMMAND = ["python3", "/opt/langadapt/launch.py"]
 CHECKPOINT_FOLDER = "/opt/ml/checkpoints"
@@ -48,7 +48,7 @@ MODEL_SUFFIX = "output/model/"
 SERVICE_RETRY_SECONDS = 30
 CAPACITY_RETRY_SECONDS = 300
 # Settings of a step with which it still goes on from the same checkpoints; of the steps not named, all count.
-NOT_LEARNED = {"continued_pretraining": continued_pretraining.not_learned}
+NOT_LEARNED: Mapping[str, Callable[[Any], Sequence[str]]] = {"continued_pretraining": continued_pretraining.not_learned}
 
 # What a job reads: an earlier step's output folder, or a URI.
 Source: TypeAlias = Step | PipelineVariable
@@ -84,6 +84,7 @@ class Job:
     step: str
     section: JobSection
     sources: Mapping[str, str | PipelineVariable]
+    config: StepConfig
     settings: Mapping[str, str | PipelineVariable]
     code_digest: str
     upstream: Mapping[str, Lineage]
@@ -95,8 +96,9 @@ class Jobs:
     """Makes the job steps of one pipeline.
 
     image_uri: the parameter with the environment image. resolved: ResolveInputs' outputs; a setting `x_digest` of a
-    step gets the output of that name, so that new content under an old URI is a new cache key. package: the folder
-    of the steps' package, whose code the jobs run. lineages, code_digests: by the name of each step made so far.
+    step that reads x gets the output of that name, so that new content under an old URI is a new cache key. package:
+    the folder of the steps' package, whose code the jobs run. lineages, code_digests: by the name of each step made so
+    far.
     """
 
     config: PipelineConfig
@@ -119,6 +121,7 @@ class Jobs:
         *,
         inputs: Mapping[str, Source],
         run_time_settings: Mapping[str, PipelineVariable] | None = None,
+        other_settings: Mapping[str, bool] | None = None,
         instance_type: PipelineVariable | None = None,
         instance_count: int = 1,
         property_files: Sequence[PropertyFile] = (),
@@ -126,9 +129,10 @@ class Jobs:
         """A processing job that runs the module steps.<step>.
 
         inputs: by name, an earlier step (its output folder) or a URI. run_time_settings: settings that only the
-        execution knows, the digests aside. instance_type: a parameter in place of the configured type.
+        execution knows, the digests aside. other_settings: settings that this job has otherwise than the step's
+        section of the configuration. instance_type: a parameter in place of the configured type.
         """
-        job = self._job(name, step, inputs, run_time_settings)
+        job = self._job(name, step, inputs, run_time_settings, other_settings)
         processor = Processor(
             role=self.config.aws.role_arn,
             image_uri=self.image_uri,
@@ -172,7 +176,7 @@ class Jobs:
         metrics: names that the step reports. output_folder: `runs`, which expires, or `models`, which never does.
         The other arguments are those of `processing_step`.
         """
-        job = self._job(name, step, inputs, None)
+        job = self._job(name, step, inputs)
         # No volume key: the instance type is a parameter, and those that train have local storage.
         compute = Compute(
             instance_type=instance_type, instance_count=instance_count, volume_size_in_gb=job.section.volume_gib
@@ -212,12 +216,15 @@ class Jobs:
         name: str,
         step: str,
         inputs: Mapping[str, Source],
-        run_time_settings: Mapping[str, PipelineVariable] | None,
+        run_time_settings: Mapping[str, PipelineVariable] | None = None,
+        other_settings: Mapping[str, bool] | None = None,
     ) -> Job:
         """The common parts of a job; its lineage is noted for the steps that read from it."""
-        config = getattr(self.config, step)
+        section: StepConfig = getattr(self.config, step)
+        config = type(section).model_validate({**section.model_dump(), **(other_settings or {})})
         settings = config_arguments(config)
-        digests = {key: self.resolved[key] for key in settings if key.endswith("_digest") and key in self.resolved}
+        read = [f"{input_name}_digest" for input_name in inputs]
+        digests = {key: self.resolved[key] for key in read if key in settings and key in self.resolved}
         archive = code_archive(step, self.package)
         sources = {input_name: output_of(source) for input_name, source in inputs.items()}
         upstream = {key: self.lineages[source.name] for key, source in inputs.items() if isinstance(source, Step)}
@@ -225,7 +232,7 @@ class Jobs:
         self.code_digests[name] = archive.digest
         self.lineages[name] = Lineage(
             digest=_digest([step, config_digest(config), archive.digest, *_digests(upstream)]),
-            settings_digest=_digest([step, self._learned_digest(step), *_settings_digests(upstream)]),
+            settings_digest=_digest([step, learned_digest(step, config), *_settings_digests(upstream)]),
             run_time_digests={**inherited, **digests},
         )
         return Job(
@@ -233,16 +240,12 @@ class Jobs:
             step=step,
             section=getattr(self.config.compute, step),
             sources={**sources, CODE_INPUT: f"{self.root}/code/{archive.name}"},
+            config=config,
             settings={"step": step, **settings, **digests, **(run_time_settings or {})},
             code_digest=archive.digest,
             upstream=upstream,
             lineage=self.lineages[name],
         )
-
-    def _learned_digest(self, step: str) -> str:
-        """sha256 of a step's settings, those left out that change nothing that is learned."""
-        config = getattr(self.config, step)
-        return config_digest(config, NOT_LEARNED[step](config) if step in NOT_LEARNED else ())
 
     def _checkpoint_uri(self, job: Job) -> Join:
         """checkpoints/<step>/<settings>/<code>/<inputs>, the inputs as the digests of all that makes them.
@@ -253,7 +256,7 @@ class Jobs:
         """
         fixed = [
             f"{self.root}/checkpoints/{job.step}",
-            self._learned_digest(job.step),
+            learned_digest(job.step, job.config),
             job.code_digest,
             _digest(_digests(job.upstream)),
         ]
@@ -312,6 +315,11 @@ def output_of(source: Source) -> PipelineVariable:
     if isinstance(source, PipelineVariable):
         return source
     raise TypeError(f"no output folder: {source!r}")
+
+
+def learned_digest(step: str, config: StepConfig) -> str:
+    """sha256 of a step's settings, those left out that change nothing that is learned."""
+    return config_digest(config, NOT_LEARNED[step](config) if step in NOT_LEARNED else ())
 
 
 def _digests(upstream: Mapping[str, Lineage]) -> list[str]:

@@ -94,6 +94,10 @@ def model_metadata(
     }
     if parameters.max_retention_loss is not None:
         figures["retention.loss"] = evaluated("retention.loss")
+    if jobs.config.ablation:
+        figures["ablation.improvement"] = evaluated("ablation.equal_bytes.improvement")
+        figures["ablation.improvement_low"] = evaluated("ablation.equal_bytes.improvement_ci95[0]")
+        figures["ablation.improvement_high"] = evaluated("ablation.equal_bytes.improvement_ci95[1]")
     return {
         **{name: figure.to_string() for name, figure in figures.items()},
         "champion.present": resolved["champion_present"],

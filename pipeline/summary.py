@@ -12,7 +12,8 @@ from steps.schemas.fertility import FertilityReport
 
 
 def summary_lines(result: RunResult, registry_folder: Path) -> list[str]:
-    """The warnings, and then the last five lines of a run that reached its gate; fewer where a step failed before."""
+    """The warnings, and then the last lines of a run that reached its gate, five of them and one for an ablation; fewer
+    where a step failed before."""
     lines = warning_lines(result)
     if result.selection:
         left_out = sum(step.state == NOT_RUN for step in result.steps.values())
@@ -21,6 +22,8 @@ def summary_lines(result: RunResult, registry_folder: Path) -> list[str]:
         lines.append(fertility)
     if bits := bits_per_byte_line(result):
         lines.append(bits)
+    if ablated := ablation_line(result):
+        lines.append(ablated)
     if result.gates:
         lines.append(gate_line(result))
     if result.registered is not None:
@@ -59,12 +62,11 @@ def shown(path: Path) -> str:
 
 
 def fertility_line(result: RunResult) -> str:
-    """Tokens a word, base and chosen; empty where the step did not finish."""
+    """Tokens a word, base and chosen, or what leads in its place; empty where the step did not finish."""
     for folder in output_folders(result):
         if (folder / "fertility.json").is_file():
             report = FertilityReport.model_validate_json((folder / "fertility.json").read_bytes())
-            change = report.tokens_per_word
-            return f"fertility:      {change.base:.2f} -> {change.chosen:.2f} tokens a word ({report.chosen})"
+            return f"fertility:      {report.headline()}"
     return ""
 
 
@@ -77,6 +79,19 @@ def bits_per_byte_line(result: RunResult) -> str:
     return (
         f"bits per byte:  base {measured.base:.4f} -> pretrained {measured.pretrained:.4f} "
         f"-> candidate {measured.candidate:.4f}"
+    )
+
+
+def ablation_line(result: RunResult) -> str:
+    """What the new tokenizer alone brought, after the same pretraining; empty without an ablation."""
+    evaluation = evaluation_of(result)
+    if evaluation is None or evaluation.ablation is None:
+        return ""
+    measured = evaluation.ablation.equal_bytes
+    low, high = measured.improvement_ci95
+    return (
+        f"tokenizer:      base's own {measured.base_tokenizer:.4f} -> new {measured.new_tokenizer:.4f} bits per byte, "
+        f"both pretrained on the same text; {measured.improvement:.4f} (95%: {low:.4f} to {high:.4f}) from it alone"
     )
 
 

@@ -45,6 +45,7 @@ def report_lines(version: ModelVersion) -> list[str]:
         rows += [
             _verdict(evaluation),
             *_bits_rows(evaluation),
+            *_ablation_rows(evaluation),
             *_champion_rows(evaluation, execution),
             *_fertility_rows(version),
         ]
@@ -111,6 +112,22 @@ def _bits_rows(evaluation: Evaluation) -> Iterator[Row]:
         )
 
 
+def _ablation_rows(evaluation: Evaluation) -> Iterator[Row]:
+    if evaluation.ablation is None:
+        return
+    rows = {"equal bytes": evaluation.ablation.equal_bytes, "equal tokens": evaluation.ablation.equal_tokens}
+    yield "tokenizer alone", "base's own -> new, each pretrained on the same documents in the same order"
+    for context, measured in rows.items():
+        gain = _interval(measured.improvement, measured.improvement_ci95)
+        yield f"  {context}", f"{measured.base_tokenizer:.4f} -> {measured.new_tokenizer:.4f}; improvement {gain}"
+    taken = [evaluation.ablation.training[name] for name in ("base_tokenizer", "new_tokenizer")]
+    steps, tokens, flops = (
+        " -> ".join(f"{getattr(training, name):{form}}" for training in taken)
+        for name, form in (("steps", ","), ("tokens", ","), ("flops", ".2e"))
+    )
+    yield "  training", f"{steps} steps, {tokens} tokens, {flops} FLOPs"
+
+
 def _champion_rows(evaluation: Evaluation, execution: Mapping[str, Any]) -> Iterator[Row]:
     champion = evaluation.champion
     if not champion.present:
@@ -128,8 +145,7 @@ def _fertility_rows(version: ModelVersion) -> Iterator[Row]:
     for content in version.evidence_named("fertility.json"):
         if (report := _parsed(FertilityReport, content)) is None:
             continue
-        change = report.tokens_per_word
-        yield "fertility", f"{change.base:.2f} -> {change.chosen:.2f} tokens a word ({report.chosen})"
+        yield "fertility", report.headline()
 
 
 def _behaviour_rows(evaluation: Evaluation) -> Iterator[Row]:

@@ -1,7 +1,7 @@
 """Evaluate: base, pretrained, candidate and champion on the same held-out text; everything a person approves from.
 
     python -m steps.evaluate_model --base_model DIR --pretrained DIR --model DIR --champion DIR --corpus DIR \\
-        [--accuracy DIR] --output DIR [--context_bytes=4096]
+        [--accuracy DIR] [--ablation DIR] --output DIR [--context_bytes=4096]
 
 Reads    base_model  the model that everything started from
          pretrained  ContinuedPretraining's output
@@ -9,6 +9,7 @@ Reads    base_model  the model that everything started from
          champion    the newest approved version, at equal bytes alone (read only where champion_present is true)
          corpus      PrepareCorpus' output: test, train, and extra_heldout and source_test where it has them
          accuracy    questions with answers (optional; their form: steps/text/accuracy_items.py)
+         ablation    ContinuedPretrainingBase's output, beside `pretrained` alone (optional)
 Writes   evaluation.json  the numbers that the gate reads (their form: steps/schemas/evaluation.py)
          statistics.json  the main ones in the form that SageMaker shows beside a model version
          samples.jsonl    the first held-out prompts, continued greedily by base, pretrained and candidate
@@ -35,7 +36,9 @@ from steps.modeling.bootstrap import paired_bootstrap
 from steps.modeling.measuring import MEASURES, Measured, Wanted, measure_model
 from steps.modeling.scoring_progress import ScoringProgress
 from steps.schemas.evaluation import (
+    Ablation,
     BitsPerByte,
+    BranchTraining,
     Champion,
     ContaminationSection,
     Evaluation,
@@ -43,8 +46,10 @@ from steps.schemas.evaluation import (
     Sample,
     SharedText,
     TaskAccuracy,
+    TokenizerComparison,
 )
 from steps.schemas.model_quality import STATISTICS_FILE, model_quality
+from steps.schemas.training import PretrainingSummary
 from steps.text.accuracy_items import AccuracyTask, read_accuracy_tasks
 from steps.text.contamination import NGRAM_WORDS, measure_contamination
 from steps.text.corpus import iterate_split, read_split, read_summary, text_sha256
@@ -56,6 +61,7 @@ FOLDERS = [
     Folder("champion", sealed=False),
     Folder("corpus"),
     Folder("accuracy", sealed=False, required=False),
+    Folder("ablation", required=False),
 ]
 # An interval needs two documents; retention has none.
 LEAST_DOCUMENTS = {"test": 2, "extra_heldout": 2, "source_test": 1}
@@ -77,6 +83,8 @@ def evaluate_model(config: EvaluateModelConfig, folders: StepFolders) -> dict[st
         "candidate": Wanted(measures, prompts, tasks),
     }
     models = {"base": folders["base_model"], "pretrained": folders["pretrained"], "candidate": folders["model"]}
+    if (ablation_folder := folders.get("ablation")) is not None:
+        wanted["ablation"], models["ablation"] = Wanted(wanted["pretrained"].measures), ablation_folder
     if config.champion_present:
         wanted["champion"], models["champion"] = Wanted(["equal_bytes"]), folders["champion"]
     progress = ScoringProgress(sum(part.documents(texts) for part in wanted.values()))
@@ -89,6 +97,7 @@ def evaluate_model(config: EvaluateModelConfig, folders: StepFolders) -> dict[st
         extra_heldout=compare("extra_heldout", found, config) if "extra_heldout" in texts else None,
         champion=compare_champion(found.get("champion", found["base"]), found["candidate"], config),
         retention=compare_retention(found["base"], found["candidate"]) if "source_test" in texts else None,
+        ablation=compare_tokenizers(models, found, config) if "ablation" in models else None,
         accuracy=compare_accuracy(tasks, found) if tasks else None,
         contamination=find_contamination(folders["corpus"], texts, tasks),
         samples=collect_samples(prompts, found),
@@ -156,6 +165,43 @@ def compare_retention(base: Measured, candidate: Measured) -> Retention:
         loss=of_candidate.bits_per_byte - of_base.bits_per_byte,
         documents=of_base.documents,
         bytes_scored=of_base.bytes_scored,
+    )
+
+
+def compare_tokenizers(
+    models: Mapping[str, Path], found: Mapping[str, Measured], config: EvaluateModelConfig
+) -> Ablation:
+    """The two pretrained models, which differ in the tokenizer alone, and what their trainings took."""
+    of_base, of_new = found["ablation"].scores, found["pretrained"].scores
+    compared = {
+        measure: TokenizerComparison(
+            base_tokenizer=of_base[measure].bits_per_byte,
+            new_tokenizer=of_new[measure].bits_per_byte,
+            improvement=of_base[measure].bits_per_byte - of_new[measure].bits_per_byte,
+            improvement_ci95=interval(of_base[measure], of_new[measure], config),
+            documents=of_base[measure].documents,
+            bytes_scored=of_base[measure].bytes_scored,
+        )
+        for measure in of_base
+    }
+    return Ablation(
+        equal_bytes=compared["equal_bytes"],
+        equal_tokens=compared["equal_tokens"],
+        extra_heldout=compared.get("extra_heldout"),
+        training={
+            "base_tokenizer": training_of(models["ablation"]),
+            "new_tokenizer": training_of(models["pretrained"]),
+        },
+    )
+
+
+def training_of(folder: Path) -> BranchTraining:
+    """The figures of a ContinuedPretraining's output that two trainings are compared by."""
+    summary = PretrainingSummary.model_validate_json((folder / "training.json").read_bytes())
+    return BranchTraining(
+        steps=sum(phase.steps for phase in summary.phases.values()),
+        tokens=sum(phase.tokens for phase in summary.phases.values()),
+        **{name: getattr(summary, name) for name in BranchTraining.model_fields if name not in ("steps", "tokens")},
     )
 
 
@@ -248,6 +294,10 @@ def headline(evaluation: Evaluation) -> dict[str, float | int | str]:
         metrics["extra_heldout_bits_per_byte"] = evaluation.extra_heldout.candidate
     if evaluation.retention is not None:
         metrics["retention_loss"] = evaluation.retention.loss
+    if evaluation.ablation is not None:
+        ablated = evaluation.ablation.equal_bytes
+        low, high = ablated.improvement_ci95
+        metrics |= {"ablation_improvement": ablated.improvement, "ablation_low": low, "ablation_high": high}
     return metrics
 
 

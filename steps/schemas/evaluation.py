@@ -46,6 +46,41 @@ class Retention(MeasuredText):
     loss: float
 
 
+class TokenizerComparison(MeasuredText):
+    """Two trainings that differ in the tokenizer alone; improvement is base_tokenizer - new_tokenizer."""
+
+    base_tokenizer: float = Field(gt=0)
+    new_tokenizer: float = Field(gt=0)
+    improvement: float
+    improvement_ci95: tuple[float, float] = Field(description="paired bootstrap over documents")
+
+
+class BranchTraining(Section):
+    """What one of the two trainings took, from its training.json."""
+
+    steps: int = Field(gt=0)
+    tokens: int = Field(gt=0, description="padding and replayed text included")
+    flops: float = Field(gt=0, description="see steps/modeling/utilisation.py; validation left out")
+    corpus_passes: float = Field(gt=0, description="a last step that goes on from the corpus's beginning counts")
+    corpus_bytes: int = Field(gt=0, description="of one pass")
+    parameters: int = Field(gt=0)
+    validation_bits_per_byte: float = Field(
+        gt=0, description="at its end, on its own validation blocks: the same documents, cut and counted otherwise"
+    )
+
+
+class Ablation(Section):
+    """What the new tokenizer alone brought: after pretraining, before fine-tuning, which would blur it.
+
+    Both trainings read the same documents in the same order, equally often, in steps of the same number of tokens.
+    """
+
+    equal_bytes: TokenizerComparison = Field(description="equal bytes of context: the headline")
+    equal_tokens: TokenizerComparison = Field(description="the new tokenizer's context holds more text")
+    extra_heldout: TokenizerComparison | None = Field(None, description="equal bytes of context")
+    training: dict[Literal["base_tokenizer", "new_tokenizer"], BranchTraining]
+
+
 class Proportion(Section):
     """A share of questions answered rightly, with Wilson's 95% interval."""
 
@@ -118,7 +153,7 @@ class Evaluation(Section):
     extra_heldout: BitsPerByte | None = Field(None, description="the extra held-out text, equal bytes of context")
     champion: Champion
     retention: Retention | None = Field(None, description="where a source corpus is given")
-    ablation: None = Field(None, description="kept for the branch with the base model's tokenizer, which is not built")
+    ablation: Ablation | None = Field(None, description="where the base model was trained with its own tokenizer too")
     accuracy: dict[str, TaskAccuracy] | None = Field(None, description="by file, where files of questions are given")
     contamination: ContaminationSection
     samples: list[Sample]

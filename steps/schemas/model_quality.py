@@ -35,6 +35,9 @@ def model_quality(evaluation: Evaluation) -> dict[str, dict[str, dict[str, Any]]
         values["bits_per_byte_extra_heldout"] = evaluation.extra_heldout.candidate
     if evaluation.retention is not None:
         values["retention_loss"] = evaluation.retention.loss
+    if evaluation.ablation is not None:
+        values["ablation_improvement"] = evaluation.ablation.equal_bytes.improvement
+        values["ablation_improvement_low"] = evaluation.ablation.equal_bytes.improvement_ci95[0]
     for task, accuracy in (evaluation.accuracy or {}).items():
         values[f"accuracy_{task}"] = accuracy.candidate.plain.share
     return {GROUP: {name: {"value": value, "standard_deviation": NO_DEVIATION} for name, value in values.items()}}

@@ -12,7 +12,7 @@ from pipeline.config import config_digest, load_config, preset_names
 from pipeline.references import as_text, reference_kind, referenced_steps, walk_references
 from steps.configs.continued_pretraining import NOT_LEARNED, ContinuedPretrainingConfig, not_learned
 from steps.contract import config_arguments, parse_config
-from steps.schemas.evaluation import BitsPerByte, Champion, Evaluation, Retention
+from steps.schemas.evaluation import Ablation, BitsPerByte, Champion, Evaluation, Retention, TokenizerComparison
 from steps.schemas.fertility import FertilityReport
 
 RETENTION = ("data.source_corpus=s3://somewhere/english/", "thresholds.max_retention_loss=0.1")
@@ -359,11 +359,13 @@ def test_json_paths_exist_in_the_schemas_of_their_files(definition):
     text_size = {"documents": 1, "bytes_scored": 1}
     improvement = {"improvement": 1.0, "improvement_ci95": (0.9, 1.1)}
     bits = BitsPerByte(base=2.0, pretrained=1.5, candidate=1.0, **improvement, **text_size)
+    tokenizers = TokenizerComparison(base_tokenizer=2.0, new_tokenizer=1.0, **improvement, **text_size)
     evaluation = Evaluation(
         bits_per_byte=bits,
         equal_tokens=bits,
         champion=Champion(present=False, bits_per_byte=2.0, improvement=1.0, improvement_ci95=(0.9, 1.1)),
         retention=Retention(base=1.0, candidate=1.1, loss=0.1, **text_size),
+        ablation=Ablation(equal_bytes=tokenizers, equal_tokens=tokenizers, training={}),
         contamination={"ngram_words": 13, "test": {"texts": 1, "contaminated": 0, "share": 0.0, "too_short": 0}},
         samples=[],
         **text_size,
@@ -375,9 +377,9 @@ def test_json_paths_exist_in_the_schemas_of_their_files(definition):
     chosen = {"chosen": "base", "reason": "only one", "tokens_per_word": {"base": 2.0, "chosen": 2.0}}
     fertility = FertilityReport.model_validate({"candidates": [candidate], **chosen})
     files = {"Evaluation": evaluation.model_dump(mode="json"), "Fertility": fertility.model_dump(mode="json")}
-    compiled = definition("laptop", *RETENTION)
+    compiled = definition("laptop", *RETENTION, "ablation=true")
     paths = [reference["Std:JsonGet"] for reference in walk_references(compiled["Steps"]) if "Std:JsonGet" in reference]
-    assert len(paths) >= 15
+    assert len(paths) >= 18
     for path in paths:
         found = files[path["PropertyFile"]["Get"].rsplit(".", 1)[1]]
         for part in path["Path"].replace("[", ".[").split("."):

@@ -28,10 +28,21 @@ def evaluation(candidate: float, *, champion: bool) -> dict[str, Any]:
              "by_byte": {"right": 5, "share": 0.5, "ci95": (0.2, 0.8)}}  # fmt: skip
     figures = {"characters": 10, "words": 3, "repeated_trigrams": 0.25, "distinct_bigrams": 1.0, "ended": True}
     models = ("base", "pretrained", "candidate")
+    tokenizers = {
+        "base_tokenizer": 1.8,
+        "new_tokenizer": 1.5,
+        "improvement": 0.3,
+        "improvement_ci95": (0.2, 0.4),
+        **size,
+    }
+    training = {"steps": 100, "tokens": 409_600, "flops": 2e12, "corpus_passes": 1.0, "corpus_bytes": 10,
+                "parameters": 7, "validation_bits_per_byte": 2.0}  # fmt: skip
     found = Evaluation.model_validate({
         "bits_per_byte": bits, "equal_tokens": bits, "extra_heldout": bits,
         "champion": {"present": champion, "bits_per_byte": 1.7, "improvement": 1.7 - candidate,
                      "improvement_ci95": (1.6 - candidate, 1.8 - candidate)},
+        "ablation": {"equal_bytes": tokenizers, "equal_tokens": tokenizers, "extra_heldout": tokenizers,
+                     "training": {"base_tokenizer": {**training, "steps": 300}, "new_tokenizer": training}},
         "retention": {"base": 1.0, "candidate": 1.2, "loss": 0.2, **size},
         "accuracy": {"questions": {"kind": "choice", "items": 10, "chance": 0.25, **dict.fromkeys(models, share)}},
         "contamination": {"ngram_words": 13,
@@ -102,6 +113,8 @@ def test_the_evidence_fits_on_one_screen(place):
         verdict, "60 documents, 123,456 bytes",
         "2.5000 -> 1.5000 -> 1.4000; improvement 1.1000 (95%: 1.0000 to 1.2000)",
         "version 7, 1.7000; improvement 0.3000 (95%: 0.2000 to 0.4000)", "loss 0.2000",
+        "1.8000 -> 1.5000; improvement 0.3000 (95%: 0.2000 to 0.4000)",
+        "300 -> 100 steps, 409,600 -> 409,600 tokens, 2.00e+12 -> 2.00e+12 FLOPs",
         "3.22 -> 1.59 tokens a word (bbpe-4096)", "questions: 50% -> 50% -> 50% (10 questions, chance 25%)",
         "2 of 58 test documents share 13 words", "2 are too short", "25% -> 25% -> 25%",
         "54 documents, 12,155 words; 3 dropped", "PrepareCorpus: doubtful-0", "and 2 more",
