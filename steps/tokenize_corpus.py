@@ -14,6 +14,7 @@ Several instances share the shards: instance i of n takes shards i, i + n, ... a
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from steps.configs.tokenize_corpus import TokenizeCorpusConfig
@@ -62,20 +63,25 @@ def write_parts(
         for split in SPLITS
         if split in splits
     }
-    shards = sum(len(names) for names in own.values())
-    report_progress(0, shards, "shards")
+    shards = [(split, shard) for split in own for shard in own[split]]
     parts: dict[str, list[PartSummary]] = {split: [] for split in own}
-    for split in own:
-        for shard in own[split]:
-            encoded = encoder.encode_shard(folders["corpus"] / shard)
-            name = Path(shard).stem
-            parts_of_split = len(splits[split].shards)
-            summary = pack_part(
-                folders.output / split, name, encoded, config.block_tokens, vocabulary, parts=parts_of_split
-            )
+
+    def write(of_split: tuple[str, str]) -> PartSummary:
+        split, shard = of_split
+        encoded = encoder.encode_shard(folders["corpus"] / shard)
+        parts_of_split = len(splits[split].shards)
+        return pack_part(
+            folders.output / split, Path(shard).stem, encoded, config.block_tokens, vocabulary, parts=parts_of_split
+        )
+
+    report_progress(0, len(shards), "shards")
+    # gigatoken encodes in threads of its own; while it does one shard, the other is read and packed.
+    with ThreadPoolExecutor(2 if encoder.is_fast else 1) as threads:
+        written = zip(shards, threads.map(write, shards), strict=True)
+        for done, ((split, shard), summary) in enumerate(written, start=1):
             parts[split].append(summary)
-            report(part=f"{split}/{name}", tokens=summary.tokens)
-            report_progress(sum(len(done) for done in parts.values()), shards, "shards")
+            report(part=f"{split}/{Path(shard).stem}", tokens=summary.tokens)
+            report_progress(done, len(shards), "shards")
     return parts
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,9 @@ from steps.text.packing import EncodedDocuments, encoded_documents
 
 # What is read at once, whole lines. Token ids take four bytes for each byte of text at most, tokenizers' own encodings
 # fifty and more.
-CHUNK_BYTES, PLAIN_CHUNK_BYTES = 4 << 20, 1 << 20
+CHUNK_BYTES, PLAIN_CHUNK_BYTES = 8 << 20, 1 << 20
 # Of each chunk so many documents are encoded twice, spread from the first to the last, and the corpus' first ones.
-CHECKED_DOCUMENTS, FIRST_DOCUMENTS = 5, 64
+CHECKED_DOCUMENTS, FIRST_DOCUMENTS = 4, 32
 # A line longer than this is not checked: it would take longer than the chunk.
 LONGEST_CHECKED_LINE_BYTES = 16 << 10
 # Where programs that split text into tokens are known to differ.
@@ -58,11 +57,14 @@ class CorpusEncoder:
     """Token ids of the documents of prepared shards, those of steps.text.bbpe.encode_as_text."""
 
     def __init__(self, tokenizer: Tokenizer, *, fast: bool = True, chunk_bytes: int = CHUNK_BYTES) -> None:
-        """fast: False leaves all to tokenizers. chunk_bytes: what gigatoken is given at once.
+        """tokenizer: special tokens stay text to it. fast: False leaves all to tokenizers. chunk_bytes: what gigatoken
+        is given at once.
 
         Warns where gigatoken cannot be used.
         """
         self._tokenizer = tokenizer
+        # For good: shards may be encoded at once, and encode_as_text would set it back for another.
+        tokenizer.encode_special_tokens = True
         self._fast: _FastEncoder | None = None
         if fast:
             try:
@@ -80,7 +82,7 @@ class CorpusEncoder:
         warn("fast-encoding-off", f"tokenizers encodes the corpus, some 20 times as slow as gigatoken: {reason}.")
 
     def encode_shard(self, shard: Path) -> Iterator[EncodedDocuments]:
-        """The documents of a shard, in its order, some megabytes at a time.
+        """The documents of a shard, in its order, some megabytes at a time. Several threads may encode a shard each.
 
         Raises IdsDifferError where gigatoken turns out to be wrong: turn it off and encode all shards again.
         """
@@ -103,28 +105,19 @@ class _FastEncoder:
         self._compare(encoded, range(len(HARD_TEXTS)), HARD_TEXTS)
 
     def encode_shard(self, shard: Path) -> Iterator[EncodedDocuments]:
-        """While one chunk is packed, the next is encoded."""
-        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(max_workers=1) as thread:
-            is_one_chunk = shard.stat().st_size <= self._chunk_bytes
-            before: Future[EncodedDocuments] | None = None
+        with tempfile.TemporaryDirectory() as folder:
+            path = shard if shard.stat().st_size <= self._chunk_bytes else Path(folder, "chunk.jsonl")
             for chunk in _read_chunks(shard, self._chunk_bytes):
-                path = shard if is_one_chunk else Path(folder, "chunk.jsonl")
-                following = thread.submit(self._encode_chunk, chunk, path)
-                if before:
-                    yield before.result()
-                before = following
-            if before:
-                yield before.result()
+                if path != shard:
+                    path.write_bytes(chunk)
+                yield self._encode_chunk(chunk, path)
 
     def _encode_chunk(self, chunk: bytes, path: Path) -> EncodedDocuments:
-        """chunk: whole lines. path: the shard, if that is all there is in it, or a place to lay them for gigatoken."""
-        if path.name == "chunk.jsonl":
-            path.write_bytes(chunk)
+        """chunk: whole lines. path: where gigatoken finds them."""
         encoded = self._encode_file(path)
-        lines = chunk.count(b"\n") + (not chunk.endswith(b"\n"))
+        numbers, texts, lines = _documents_to_check(chunk, self._unchecked_firsts)
         if len(encoded.offsets) - 1 != lines:
             raise IdsDifferError(f"gigatoken finds {len(encoded.offsets) - 1} documents in {lines} lines")
-        numbers, texts = _documents_to_check(chunk, self._unchecked_firsts)
         self._unchecked_firsts = 0
         self._compare(encoded, numbers, texts)
         return encoded
@@ -176,8 +169,8 @@ def _token_bytes(tokenizer: Tokenizer) -> numpy.ndarray:
     return lengths
 
 
-def _documents_to_check(chunk: bytes, firsts: int) -> tuple[list[int], list[str]]:
-    """(numbers, texts) of the first documents of a chunk and of some spread over it, without the long ones."""
+def _documents_to_check(chunk: bytes, firsts: int) -> tuple[list[int], list[str], int]:
+    """(numbers, texts) of a chunk's first documents and of some spread over it, without the long ones; its lines."""
     places = ((len(chunk) - 1) * part // (CHECKED_DOCUMENTS - 1) for part in range(CHECKED_DOCUMENTS))
     starts = {chunk.rfind(b"\n", 0, place) + 1 for place in places}
     start = 0
@@ -194,7 +187,7 @@ def _documents_to_check(chunk: bytes, firsts: int) -> tuple[list[int], list[str]
         if end > 0:
             numbers.append(number)
             texts.append(json.loads(chunk[start:end])["text"])
-    return numbers, texts
+    return numbers, texts, number + chunk.count(b"\n", before) + (not chunk.endswith(b"\n"))
 
 
 def _encode_plainly(tokenizer: Tokenizer, shard: Path) -> Iterator[EncodedDocuments]:

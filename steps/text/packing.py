@@ -156,7 +156,9 @@ def _with_boundaries(batch: EncodedDocuments, vocabulary: Vocabulary) -> tuple[n
 
 def _write_starts(path: Path, documents: numpy.ndarray, blocks: int, block_tokens: int) -> None:
     """documents: the place of each document's first token in the part. One that goes on in a block starts there too."""
-    places = numpy.union1d(documents, numpy.arange(blocks) * block_tokens)
+    places = numpy.concatenate([documents, numpy.arange(blocks) * block_tokens])
+    places.sort(kind="stable")
+    places = places[numpy.diff(places, prepend=-1) > 0]
     offsets = numpy.zeros(blocks + 1, dtype=numpy.int64)
     numpy.cumsum(numpy.bincount(places // block_tokens, minlength=blocks), out=offsets[1:])
     numpy.savez(path, offsets=offsets, starts=(places % block_tokens).astype(numpy.uint32))
