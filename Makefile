@@ -60,4 +60,6 @@ $(RUN_STAMP): pyproject.toml $(CONSTRAINTS) | $(VENV_STAMP)
 $(DEV_STAMP): pyproject.toml $(CONSTRAINTS) | $(VENV_STAMP)
 	@echo "Installing into $(VENV): about 1.0 GB to download with a CPU build of torch (4 GB with CUDA), 3 to 12 minutes."
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) $(PIP_ARGS) -e '.[dev]'
+	@# For Llama 3's own vocabulary alone, which lies in it: what it depends on is not needed.
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) $(PIP_ARGS) --no-deps llama-models
 	@touch $@ $(RUN_STAMP)

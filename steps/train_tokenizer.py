@@ -1,27 +1,27 @@
-"""TrainTokenizer: BBPE tokenizers of several sizes beside the base tokenizer, one of them chosen by rule.
+"""TrainTokenizer: tokenizers of several kinds and sizes beside the base tokenizer, one of them chosen by rule.
 
-    python -m steps.train_tokenizer --corpus DIR --base_model DIR --output DIR [--vocabulary_sizes=[2048,4096]]
+    python -m steps.train_tokenizer --corpus DIR --base_model DIR --output DIR [--kinds=[bbpe,extended]]
 
-Reads    corpus      PrepareCorpus' output: trains on train, measures on validation (and extra_heldout, source_test)
-         base_model  its tokenizer.json
+Reads    corpus      PrepareCorpus' output: trains on train, measures on validation (and extra_heldout, source_test);
+                     extended and replaced keep the base's ids on source_train
+         base_model  its tokenizer.json; config.json and the headers of its weights, for what a vocabulary costs
 Writes   tokenizer/  the chosen tokenizer with the chat template, for AutoTokenizer
          base_tokenizer/  the base model's own, as it came, for the ablation branch
-         fertility.json  every candidate side by side, the choice and why
+         fertility.json  every candidate side by side, the choice and why; fertility.svg, the same drawn
+         candidates/<name>/  each candidate as tokenizer/ is, for whoever wants to look at it
 """
 
 from __future__ import annotations
 
 import shutil
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from steps.configs.train_tokenizer import TrainTokenizerConfig
 from steps.contract import (
-    ConfigError,
     Folder,
     StepError,
     StepFolders,
@@ -32,135 +32,141 @@ from steps.contract import (
     warn,
     write_json,
 )
-from steps.contract.model_folder import read_model_settings
-from steps.schemas.fertility import FertilityCandidate, FertilityChange, FertilityReport, TextFertility
-from steps.text.bbpe import load_fast_tokenizer, shrink, train_bbpe
+from steps.schemas.fertility import FertilityCandidate, FertilityChange, FertilityReport, TextName
+from steps.text.bbpe import SMALLEST_VOCABULARY, load_fast_tokenizer
+from steps.text.candidates import Candidate, CandidateTraining
 from steps.text.chat_template import BOS_TOKEN, CHAT_TEMPLATE, EOS_TOKEN, PAD_TOKEN
-from steps.text.corpus import hash_share, iterate_split, read_split, read_summary, text_sha256
-from steps.text.fertility import measure_fertility
+from steps.text.corpus import first_documents, read_summary
+from steps.text.fertility import FertilityText, leading_measure, measure_fertility
+from steps.text.fertility_plot import draw_fertility
+from steps.text.tokenizer_choice import choose
+from steps.text.training_sample import TrainingSample
+from steps.text.vocabulary_cost import ModelSize
 
 FOLDERS = [Folder("corpus"), Folder("base_model", sealed=False)]
-# It holds seconds and bytes of memory.
-REPORTS = ("fertility.json",)
+# They hold seconds and bytes of memory, and tokenizers that no later step reads.
+REPORTS = ("fertility.json", "fertility.svg", "candidates/")
 # The texts of fertility.json and the splits that they are.
-MEASURED_SPLITS = {"heldout": "validation", "extra": "extra_heldout", "source": "source_test"}
+MEASURED_SPLITS: dict[TextName, str] = {"heldout": "validation", "extra": "extra_heldout", "source": "source_test"}
 # AutoTokenizer takes the tokenizer's class from the last where the others name none.
 BASE_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json")
 
 
 def train_tokenizer(config: TrainTokenizerConfig, folders: StepFolders) -> dict[str, float | int | str]:
     """Trains, measures, chooses and writes; returns the fertility of base and choice."""
-    corpus = folders["corpus"]
+    corpus, candidates_folder = folders["corpus"], folders.output / "candidates"
     present = read_summary(corpus).splits
-    texts = {name: read_split(corpus, split) for name, split in MEASURED_SPLITS.items() if split in present}
-
-    base = load_fast_tokenizer(folders["base_model"])
-    # What is measured: the base tokenizer and every size.
-    measured = 1 + len(set(config.vocabulary_sizes))
-    report_progress(0, measured, "candidates")
-    candidates = [measure("base", "base", base, texts, train_seconds=0.0)]
-    tokenizers, train_seconds = train_candidates(config, corpus)
-    for name, tokenizer in tokenizers.items():
-        report_progress(len(candidates), measured, "candidates")
-        candidates.append(measure(name, "bbpe", tokenizer, texts, train_seconds))
-    report_progress(measured, measured, "candidates")
-
-    chosen, reason = choose(candidates, config)
-    by_name = {candidate.name: candidate for candidate in candidates}
-    change = FertilityChange(
-        base=by_name["base"].texts["heldout"].tokens_per_word, chosen=by_name[chosen].texts["heldout"].tokens_per_word
-    )
-    fertility = FertilityReport(candidates=candidates, chosen=chosen, reason=reason, tokens_per_word=change)
-    write_json(folders.output / "fertility.json", fertility.model_dump(mode="json"))
-    write_tokenizer_folder(tokenizers[chosen], folders.output / "tokenizer", context_tokens(folders["base_model"]))
-    copy_base_tokenizer(folders["base_model"], folders.output / "base_tokenizer")
-    return {
-        "tokens_per_word_base": change.base,
-        "tokens_per_word": change.chosen,
-        "vocabulary_size": by_name[chosen].vocab_size,
-        "chosen": chosen,
+    texts = {
+        name: FertilityText(first_documents(corpus, split, config.max_measured_bytes))
+        for name, split in MEASURED_SPLITS.items()
+        if split in present
     }
+    model_size = ModelSize.of(folders["base_model"])
+    sample = TrainingSample(corpus, "train", config.max_training_bytes, config.seed)
+    protected = TrainingSample(corpus, "source_train", config.max_training_bytes, config.seed)
+    base = load_fast_tokenizer(folders["base_model"])
+    training = CandidateTraining(config, base, sample, protected)
 
+    measured = [measure(Candidate("base", "base", base, 0.0), texts, base, model_size)]
+    report_progress(1, 1 + training.expected(), "candidates")
+    for candidate in training.candidates():
+        write_tokenizer_folder(candidate.tokenizer, candidates_folder / candidate.name, model_size.context_tokens)
+        measured.append(measure(candidate, texts, base, model_size))
+        report_progress(min(len(measured), training.expected()), 1 + training.expected(), "candidates")
+    for name, why in training.left_out.items():
+        warn("candidate-left-out", f"{name}: {why}")
+    if len(measured) == 1:
+        limit = f"at least {SMALLEST_VOCABULARY}, the bytes and the special tokens, and 64 more"
+        raise StepError("training text", "; ".join(training.left_out.values()), limit=limit, remedy="Give more text.")
 
-def train_candidates(config: TrainTokenizerConfig, corpus: Path) -> tuple[dict[str, Tokenizer], float]:
-    """Tokenizers by name, and the seconds of the one training that all of them come from.
-
-    BPE makes its merges one after another, so the largest vocabulary contains the smaller ones.
-    """
-    started = time.monotonic()
-    largest = max(config.vocabulary_sizes)
-    trained = train_bbpe(lambda: training_texts(config, corpus), largest, config.min_frequency)
-    seconds = time.monotonic() - started
-    tokenizers: dict[str, Tokenizer] = {}
-    refused: dict[str, StepError] = {}
-    for size in sorted(set(config.vocabulary_sizes)):
-        try:
-            tokenizers[f"bbpe-{size}"] = shrink(trained, size)
-        except StepError as error:
-            refused[f"bbpe-{size}"] = error
-    if not tokenizers:
-        raise next(iter(refused.values()))
-    for name, refusal in refused.items():
-        warn("candidate-left-out", f"{name}: {refusal}")
-    return tokenizers, seconds
-
-
-def training_texts(config: TrainTokenizerConfig, corpus: Path) -> Iterator[str]:
-    """The training documents, beyond the budget of bytes a sample of them by their digests."""
-    share = config.max_training_bytes / read_summary(corpus).splits["train"].bytes
-    for text in iterate_split(corpus, "train"):
-        # Reversed: the first digits of the digest decided the split already.
-        if share >= 1 or hash_share(text_sha256(text)[::-1]) < share:
-            yield text
+    chosen, reason = choose(measured, config)
+    fertility = describe(measured, chosen, reason, texts["heldout"], training.left_out, sample)
+    write_json(folders.output / "fertility.json", fertility.model_dump(mode="json"))
+    draw_fertility(fertility, folders.output / "fertility.svg")
+    tell(fertility)
+    shutil.copytree(candidates_folder / chosen, folders.output / "tokenizer")
+    copy_base_tokenizer(folders["base_model"], folders.output / "base_tokenizer")
+    return headline(fertility)
 
 
 def measure(
-    name: str, kind, tokenizer: Tokenizer, texts: dict[str, list[str]], train_seconds: float
+    candidate: Candidate, texts: Mapping[TextName, FertilityText], base: Tokenizer, model_size: ModelSize
 ) -> FertilityCandidate:
     """One row of fertility.json."""
-    measured: dict[str, TextFertility] = {
-        text_name: measure_fertility(tokenizer, documents) for text_name, documents in texts.items()
-    }
-    report(candidate=name, tokens_per_word=measured["heldout"].tokens_per_word)
+    # Ids can be compared with the base's where they mean the same tokens.
+    beside = base if candidate.kind in ("extended", "replaced") else None
+    measured = {name: measure_fertility(candidate.tokenizer, text, beside) for name, text in texts.items()}
+    tokens = candidate.tokenizer.get_vocab_size(with_added_tokens=True)
+    report(candidate=candidate.name, tokens_per_word=measured["heldout"].tokens_per_word)
     return FertilityCandidate(
-        name=name,
-        kind=kind,
-        vocab_size=tokenizer.get_vocab_size(with_added_tokens=True),
+        name=candidate.name,
+        kind=candidate.kind,
+        vocab_size=tokens,
+        vocabulary_parameters=model_size.vocabulary_parameters(tokens),
+        vocabulary_parameters_share=model_size.vocabulary_share(tokens),
+        context_words=model_size.context_tokens / measured["heldout"].tokens_per_word,
         texts=measured,
-        train_seconds=round(train_seconds, 3),
+        train_seconds=round(candidate.train_seconds, 3),
         peak_memory_bytes=peak_memory_bytes(),
     )
 
 
-def choose(candidates: list[FertilityCandidate], config: TrainTokenizerConfig) -> tuple[str, str]:
-    """(name, reason). Raises ConfigError for an unknown name, StepError where no candidate gives its text back."""
-    trained = [candidate for candidate in candidates if candidate.kind != "base"]
-    if config.chosen:
-        if config.chosen not in [candidate.name for candidate in trained]:
-            limit = ", ".join(candidate.name for candidate in trained)
-            raise ConfigError("train_tokenizer.chosen", config.chosen, limit=limit, remedy="Name one of these.")
-        return config.chosen, "named in the configuration"
-    exact = [candidate for candidate in trained if not any(text.round_trip_errors for text in candidate.texts.values())]
-    if not exact:
-        raise StepError(
-            "corpus", "no candidate decodes to the text it was given", remedy="Look for unusual characters."
-        )
-    fertility = {candidate.name: candidate.texts["heldout"].tokens_per_word for candidate in exact}
-    lowest = min(fertility.values())
-    within = [name for name, value in fertility.items() if value <= lowest * (1 + config.fertility_tolerance)]
-    sizes = {candidate.name: candidate.vocab_size for candidate in exact}
-    chosen = min(within, key=lambda name: sizes[name])
-    reason = (
-        f"smallest vocabulary whose tokens per word ({fertility[chosen]:.3f}) lie within "
-        f"{config.fertility_tolerance:.0%} of the lowest ({lowest:.3f}); all documents decode exactly"
+def describe(
+    measured: list[FertilityCandidate],
+    chosen: str,
+    reason: str,
+    heldout: FertilityText,
+    left_out: dict[str, str],
+    sample: TrainingSample,
+) -> FertilityReport:
+    """fertility.json."""
+    of = {candidate.name: candidate.texts["heldout"].tokens_per_word for candidate in measured}
+    leads, leads_why = leading_measure(heldout)
+    return FertilityReport(
+        leads=leads,
+        leads_why=leads_why,
+        candidates=measured,
+        left_out=left_out,
+        chosen=chosen,
+        reason=reason,
+        tokens_per_word=FertilityChange(base=of["base"], chosen=of[chosen]),
+        training=sample.summary(),
     )
-    return chosen, reason
 
 
-def context_tokens(base_model: Path) -> int:
-    """The base model's context, which the new tokenizer states as its own."""
-    settings = read_model_settings(base_model)
-    return int(settings.get("text_config", settings).get("max_position_embeddings", 2_048))
+def tell(fertility: FertilityReport) -> None:
+    """The table and the choice, on the terminal; a warning where the base does as well as the choice."""
+    training = fertility.training
+    assert training is not None
+    print(
+        f"trained on {training.documents:,} documents, {training.bytes:,} bytes, "
+        f"{training.share:.1%} of the training text",
+        flush=True,
+    )
+    if fertility.leads_why:
+        print(f"read {fertility.leads} first: {fertility.leads_why}")
+    print("\n".join(fertility.table()))
+    print(f"chosen: {fertility.chosen}: {fertility.reason}", flush=True)
+    change = fertility.tokens_per_word
+    if change.chosen >= change.base:
+        text = f"{fertility.chosen} needs {change.chosen:.2f} tokens a word, the base {change.base:.2f}"
+        warn("base-tokenizer-as-good", f"{text}: a new vocabulary costs training and saves nothing")
+
+
+def headline(fertility: FertilityReport) -> dict[str, float | int | str]:
+    """The figures for the manifest and the log."""
+    of = {candidate.name: candidate for candidate in fertility.candidates}
+    base, chosen = of["base"].texts["heldout"], of[fertility.chosen].texts["heldout"]
+    assert fertility.training is not None
+    return {
+        "tokens_per_word_base": base.tokens_per_word,
+        "tokens_per_word": chosen.tokens_per_word,
+        "bytes_per_token_base": base.bytes_per_token,
+        "bytes_per_token": chosen.bytes_per_token,
+        "vocabulary_size": of[fertility.chosen].vocab_size,
+        "training_share": fertility.training.share,
+        "chosen": fertility.chosen,
+    }
 
 
 def write_tokenizer_folder(tokenizer: Tokenizer, folder: Path, max_tokens: int) -> None:

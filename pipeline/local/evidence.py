@@ -27,7 +27,8 @@ def gather_evidence(execution: Execution) -> dict[str, bytes]:
         known = list(execution.scope.property_files.items())
         property_files = [path for (name, _), path in known if name == step]
         for output, folder in record.outputs.items():
-            paths = {folder / name for name in files_without_content(folder)}
+            # What lies in folders of their own is for looking into, such as tokenizers that were not chosen.
+            paths = {folder / name for name in files_without_content(folder) if "/" not in name}
             paths |= {path for path in property_files if path.is_relative_to(folder)}
             for path in sorted(paths):
                 kept[f"{step}/{output}/{path.relative_to(folder).as_posix()}"] = path.read_bytes()

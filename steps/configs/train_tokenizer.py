@@ -2,33 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from steps.contract import StepConfig
+from steps.contract import LARGEST_SEED, StepConfig
+
+Kind = Literal["bbpe", "bbpe-apostrophe", "unigram", "unigram-suffix", "extended", "replaced"]
+# 256 bytes and 256 special tokens come before the first merge; 64 is VOCABULARY_MULTIPLE of steps/text/bbpe.py.
+Size = Annotated[int, Field(ge=576, multiple_of=64)]
 
 
 class TrainTokenizerConfig(StepConfig):
     """Which tokenizers are trained, and how one of them is chosen."""
 
-    # 256 bytes and 256 special tokens come before the first merge; 64 is VOCABULARY_MULTIPLE of steps/text/bbpe.py.
-    vocabulary_sizes: tuple[Annotated[int, Field(ge=576, multiple_of=64)], ...] = Field(
-        (4_096,), min_length=1, description="sizes of the BBPE candidates, special tokens included; multiples of 64"
+    kinds: tuple[Kind, ...] = Field(
+        ("bbpe",),
+        min_length=1,
+        description="candidates beside the base: bbpe, in Llama 3.2's configuration; bbpe-apostrophe, whose pattern "
+        "keeps suffixes behind an apostrophe whole; unigram; unigram-suffix, with words cut at `suffixes`; extended, "
+        "the base with new tokens; replaced, the base with new tokens in place of those of other scripts",
+    )
+    vocabulary_sizes: tuple[Size, ...] = Field(
+        (4_096,), min_length=1, description="sizes of the bbpe and unigram kinds, special tokens included; x 64"
+    )
+    extended_tokens: tuple[Annotated[int, Field(ge=64, multiple_of=64)], ...] = Field(
+        (16_384,), min_length=1, description="numbers of new tokens of the kind extended; multiples of 64"
+    )
+    suffixes: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (), description="suffixes that unigram-suffix cuts words at; azerbaijani and turkish stand for our lists"
     )
     min_frequency: int = Field(2, ge=1, description="times a pair must occur in the training text to be merged")
     max_training_bytes: int = Field(
-        2_000_000_000, ge=10_000, description="UTF-8 bytes of training text used; documents are sampled by hash beyond"
+        500_000_000,
+        ge=10_000,
+        le=2_000_000_000,
+        description="UTF-8 bytes of training text used; beyond, documents are sampled",
     )
-    fertility_tolerance: float = Field(
-        0.03, ge=0, lt=1, description="the smallest candidate within this share of the lowest fertility is chosen"
+    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the sample of documents")
+    max_measured_bytes: int = Field(
+        5_000_000, ge=10_000, description="UTF-8 bytes of each held-out text that candidates are measured on"
+    )
+    max_vocabulary_parameters_share: float = Field(
+        0.5, gt=0, le=1, description="candidates whose embedding and head are a larger share of the model stay out"
+    )
+    min_gain: float = Field(
+        0.01,
+        ge=0,
+        lt=1,
+        description="share of tokens a word that a larger vocabulary must save over the next smaller one to be chosen",
     )
     chosen: str = Field("", description="name of the candidate to take, such as bbpe-4096; empty: by the rule")
     base_model_digest: str = Field("", description="digest of the base model, for the cache key")
 
-    @field_validator("vocabulary_sizes")
+    @field_validator("kinds", "vocabulary_sizes", "extended_tokens")
     @classmethod
-    def _each_size_once(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(sizes)) < len(sizes):
-            raise ValueError("each size once")
-        return sizes
+    def _each_once(cls, values: tuple[int | str, ...]) -> tuple[int | str, ...]:
+        if len(set(values)) < len(values):
+            raise ValueError("each of them once")
+        return values

@@ -88,7 +88,7 @@ def run_step(
     """Runs one step from its command line and returns its exit code (see the module's docstring).
 
     checkpoints: the step takes a folder for unfinished work. resumes: False for one that keeps nothing there.
-    reports: output files that are no content (see Manifest).
+    reports: output files that are no content, or folders of such, named with a slash at the end (see Manifest).
     shares_work: several instances each do a part of the work; any other step refuses to be one of several.
     """
     module = sys.modules[function.__module__]

@@ -167,16 +167,19 @@ def seal(
     reports: Sequence[str] = (),
     warnings: Sequence[Warned] = (),
 ) -> Manifest:
-    """Writes the seal of `folders.output`, last and atomically. reports: see Manifest."""
+    """Writes the seal of `folders.output`, last and atomically. reports: see Manifest; one that ends in a slash stands
+    for all files below it."""
     files = {name: file_entry(folders.output / name) for name in files_to_seal(folders.output)}
-    assert files.keys() >= set(reports), f"reports {sorted(set(reports) - files.keys())} were not written"
+    below = tuple(report for report in reports if report.endswith("/"))
+    named = {report for report in reports if report not in below}
+    assert files.keys() >= named, f"reports {sorted(named - files.keys())} were not written"
     manifest = Manifest(
         step=step,
         config=config.model_dump(mode="json"),
         inputs=dict(sorted(folders.input_digests.items())),
         code_sha256=os.environ.get(CODE_DIGEST_VARIABLE),
         files=files,
-        reports=sorted(reports),
+        reports=sorted({*named, *(name for name in files if below and name.startswith(below))}),
         metrics=check_metrics(metrics),
         warnings=list(warnings),
         seconds=round(seconds, 3),

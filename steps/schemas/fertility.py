@@ -1,10 +1,17 @@
-"""fertility.json: every tokenizer candidate side by side."""
+"""fertility.json: every tokenizer candidate side by side.
+
+Fields that later versions added may be missing in a file of an earlier one.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+TextName = Literal["heldout", "extra", "source"]
+Measure = Literal["tokens_per_word", "bytes_per_token"]
+MEASURE_NAMES: dict[Measure, str] = {"tokens_per_word": "tokens a word", "bytes_per_token": "bytes a token"}
 
 
 class TextFertility(BaseModel):
@@ -15,19 +22,32 @@ class TextFertility(BaseModel):
     tokens_per_word: float = Field(gt=0)
     ci95: tuple[float, float] = Field(description="bootstrap interval of tokens_per_word over documents")
     bytes_per_token: float = Field(gt=0)
+    bytes_per_token_ci95: tuple[float, float] | None = Field(None, description="the same of bytes_per_token")
     one_token_words: float = Field(ge=0, le=1, description="share of words that are one token")
+    renyi_efficiency: float | None = Field(
+        None, ge=0, le=1, description="of the tokens' frequencies, order 2.5: how evenly the vocabulary is used"
+    )
     round_trip_errors: int = Field(ge=0, description="documents that decoding does not give back")
+    documents_unlike_base: int | None = Field(
+        None, description="of an extended or replaced tokenizer: documents whose ids are not the base's"
+    )
 
 
 class FertilityCandidate(BaseModel):
-    """One tokenizer: texts are `heldout`, and `extra` and `source` where the corpus has them."""
+    """One tokenizer: texts are `heldout`, and `extra` and `source` where the corpus has them.
+
+    Some tokenizers come of one training: each states the whole of its seconds.
+    """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     name: str
     kind: Literal["base", "extended", "replaced", "bbpe", "unigram"]
     vocab_size: int
-    texts: dict[Literal["heldout", "extra", "source"], TextFertility]
+    vocabulary_parameters: int | None = Field(None, description="of embedding and untied head, padded rows included")
+    vocabulary_parameters_share: float | None = Field(None, ge=0, le=1, description="of the whole adapted model")
+    context_words: float | None = Field(None, description="held-out words that the model's context holds")
+    texts: dict[TextName, TextFertility]
     train_seconds: float = Field(ge=0)
     peak_memory_bytes: int = Field(ge=0, description="peak resident memory of the process after this candidate")
 
@@ -41,13 +61,76 @@ class FertilityChange(BaseModel):
     chosen: float = Field(gt=0)
 
 
-class FertilityReport(BaseModel):
-    """The whole file; the base tokenizer is the first candidate."""
+class TrainingText(BaseModel):
+    """What the candidates were trained on; share is bytes over those of the training split."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
+    documents: int
+    bytes: int
+    share: float = Field(ge=0, le=1)
+
+
+class FertilityReport(BaseModel):
+    """The whole file; the base tokenizer is the first candidate.
+
+    leads: the measure to read first. Where white space does not part words, tokens a word say little; leads_why.
+    """
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    leads: Measure = "tokens_per_word"
+    leads_why: str = ""
     candidates: list[FertilityCandidate]
+    left_out: dict[str, str] = Field(default_factory=dict, description="candidates asked for that came to nothing")
     chosen: str
     reason: str
     tokens_per_word: FertilityChange
+    training: TrainingText | None = None
     words_counted: Literal["whitespace"] = "whitespace"
+
+    def headline(self) -> str:
+        """Base and chosen by the measure that leads, such as `3.33 -> 1.60 tokens a word (bbpe-50048)`."""
+        texts = {candidate.name: candidate.texts["heldout"] for candidate in self.candidates}
+        before, after = (getattr(texts[name], self.leads) for name in (self.candidates[0].name, self.chosen))
+        return f"{before:.2f} -> {after:.2f} {MEASURE_NAMES[self.leads]} ({self.chosen})"
+
+    def table(self) -> list[str]:
+        """The candidates in aligned lines, the chosen one marked, the leading measure first."""
+        measures: list[Measure] = ["tokens_per_word", "bytes_per_token"]
+        measures.sort(key=lambda measure: measure != self.leads)
+        extra = [name for name in ("extra", "source") if any(name in row.texts for row in self.candidates)]
+        heading = ["candidate", "tokens", *(MEASURE_NAMES[measure] for measure in measures), "95%", "one token"]
+        heading += ["Renyi", "parameters", "of model", "context", "errors"]
+        heading += [f"{name} {MEASURE_NAMES[self.leads]}" for name in extra]
+        rows = [heading, *(self._row(candidate, measures, extra) for candidate in self.candidates)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(heading))]
+        lines = []
+        for row in rows:
+            cells = [cell.ljust(width) if not column else cell.rjust(width)
+                     for column, (cell, width) in enumerate(zip(row, widths, strict=True))]  # fmt: skip
+            lines.append(f"{'*' if row[0] == self.chosen else ' '} {'  '.join(cells)}")
+        return lines
+
+    def _row(self, candidate: FertilityCandidate, measures: list[Measure], extra: list[str]) -> list[str]:
+        text = candidate.texts["heldout"]
+        interval = text.ci95 if self.leads == "tokens_per_word" else text.bytes_per_token_ci95
+        cost, share, words = (
+            candidate.vocabulary_parameters,
+            candidate.vocabulary_parameters_share,
+            candidate.context_words,
+        )
+        others = (candidate.texts.get(name) for name in extra)  # type: ignore[call-overload]
+        return [
+            candidate.name,
+            f"{candidate.vocab_size:,}",
+            *(f"{getattr(text, measure):.3f}" for measure in measures),
+            f"{interval[0]:.3f}-{interval[1]:.3f}" if interval else "",
+            f"{text.one_token_words:.0%}",
+            f"{text.renyi_efficiency:.3f}" if text.renyi_efficiency is not None else "",
+            f"{cost / 1e6:,.1f}M" if cost is not None else "",
+            f"{share:.0%}" if share is not None else "",
+            f"{words:,.0f}" if words is not None else "",
+            f"{sum(measured.round_trip_errors for measured in candidate.texts.values()):,}",
+            *(f"{getattr(other, self.leads):.3f}" if other else "" for other in others),
+        ]

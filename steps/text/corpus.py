@@ -55,6 +55,18 @@ def read_split(folder: Path, split: str) -> list[str]:
     return list(iterate_split(folder, split))
 
 
+def first_documents(folder: Path, split: str, max_bytes: int) -> list[str]:
+    """Documents of a split, in its order, until they have `max_bytes` of UTF-8; one at least where it has any."""
+    documents: list[str] = []
+    size = 0
+    for text in iterate_split(folder, split):
+        size += len(text.encode())
+        if documents and size > max_bytes:
+            break
+        documents.append(text)
+    return documents
+
+
 class SplitWriter:
     """Writes the shards of one split side by side; documents must come in the order of their digests."""
 
