@@ -10,6 +10,8 @@ from pipeline.config import config_digest, load_config
 from pipeline.local.log_metrics import final_metrics
 from steps.contract import EXIT_DONE, EXIT_GATE_CLOSED, read_seal
 from steps.schemas.evaluation import Evaluation
+from steps.text.bbpe import tokenizer_digest
+from steps.text.packing import PackedBlocks
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +185,42 @@ def test_one_byte_of_the_corpus_reruns_everything(place: Workplace) -> None:
     corpus.write_bytes(corpus.read_bytes().replace("Qardaşım".encode(), "Bacımın".encode(), 1))
     assert place.run().returncode == EXIT_DONE
     assert {place.states()[name] for name in JOB_STEPS} == {"Succeeded"}
+
+
+def test_an_ablation_carries_the_base_tokenizer_through_the_same_documents(place: Workplace) -> None:
+    branch = ("TokenizeCorpusBase", "ContinuedPretrainingBase")
+    # A quarter of a pass costs a quarter of the time.
+    ablation = ("--set", "ablation=true", "--set", "continued_pretraining.passes=0.25")
+    ablated = place.run(*ablation)
+    assert ablated.returncode == EXIT_DONE, ablated.stderr
+    states = place.states()
+    assert [states[name] for name in JOB_STEPS] == ["Cached"] * 4 + ["Succeeded"] * 3
+    assert {states[name] for name in branch} == {"Succeeded"}
+    assert tokenizer_digest(place.output(branch[1])) == tokenizer_digest(place.folder / "base")
+    evaluation = Evaluation.model_validate_json((place.output("Evaluate") / "evaluation.json").read_bytes())
+    assert evaluation.ablation is not None
+    base, new = (evaluation.ablation.training[name] for name in ("base_tokenizer", "new_tokenizer"))
+    for training, blocks_of in ((base, "TokenizeCorpusBase"), (new, "TokenizeCorpus")):
+        blocks = PackedBlocks(place.output(blocks_of) / "train")
+        # The last step is a whole one, of 4 blocks.
+        assert 0.25 <= training.corpus_passes < 0.25 + 4 / len(blocks)
+        assert training.steps == -(-len(blocks) // 16)
+        assert (training.corpus_bytes, training.tokens) == (blocks.bytes, training.steps * 256)
+    assert base.corpus_bytes == new.corpus_bytes
+    assert base.steps > new.steps
+    settings = [read_seal(place.output(name)).config for name in ("ContinuedPretraining", branch[1])]
+    assert {name for name in settings[0] if settings[0][name] != settings[1][name]} == {"base_model_digest"}
+
+    measured = evaluation.ablation.equal_bytes
+    assert measured.new_tokenizer == evaluation.bits_per_byte.pretrained
+    shown = (
+        f"tokenizer:      base's own {measured.base_tokenizer:.4f} -> new {measured.new_tokenizer:.4f} bits per byte"
+    )
+    assert ablated.stdout.splitlines()[-4].startswith(shown)
+    version = json.loads(place.langadapt("models", "show", str(len(place.versions())), "--json").stdout)
+    assert float(version["metadata"]["ablation.improvement"]) == pytest.approx(measured.improvement, abs=1e-4)
+    assert place.run(*ablation).returncode == EXIT_DONE
+    assert {place.states()[name] for name in (*JOB_STEPS, *branch)} == {"Cached"}
 
 
 @pytest.mark.parametrize(
