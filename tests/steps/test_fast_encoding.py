@@ -42,6 +42,15 @@ def test_the_same_ids(tmp_path: Path, tokenizer: Tokenizer, documents: list[str]
     assert_same_ids(tmp_path, shrink(tokenizer, vocabulary_size), texts)
 
 
+def test_letters_that_only_one_table_knows(tmp_path: Path, tokenizer: Tokenizer, documents: list[str]) -> None:
+    """Of Unicode 15 to 17: gigatoken 0.10 takes those of 17 for letters, tokenizers 0.23 does not."""
+    letters = "\u088f\u0c5c\u0cdc\u1c8a\ua7cb\ua7f1\U00010955\U00016ebf\U00018daf\U0001e6f4\U000323f8\U00032f4f"
+    young = [
+        f"{before}{letter}{behind}" for letter in letters for before in ("", "x ") for behind in ("'s", "'ab", "1")
+    ]
+    assert_same_ids(tmp_path, tokenizer, [*young, *documents[:100], "🫨", young[0], "", *documents[100:], *young])
+
+
 def test_special_tokens_are_text(tmp_path: Path, tokenizer: Tokenizer) -> None:
     texts = [f"Söhbət: {token}Salam{token}{token}\n" for token in SPECIAL_TOKENS]
     encoder = CorpusEncoder(tokenizer)
