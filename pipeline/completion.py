@@ -14,7 +14,7 @@ from typing import Any
 
 DEFAULT_REGISTRY = Path("runs/registry")
 # Fields of the whole configuration that stand in no section.
-TOP_LEVEL_FIELDS = ("model_approval_status",)
+TOP_LEVEL_FIELDS = ("model_approval_status", "ablation")
 
 
 def presets(incomplete: str) -> list[str]:

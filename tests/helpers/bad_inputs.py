@@ -218,6 +218,9 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     "size-no-multiple": lambda place: place.run("--set", "train_tokenizer.vocabulary_sizes=[1000]"),
     "size-twice": lambda place: place.run("--set", "train_tokenizer.vocabulary_sizes=[768,768]"),
     "batch-no-multiple-of-block": lambda place: place.run("--set", "tokenize_corpus.block_tokens=100"),
+    "ablation-shuffled": lambda place: place.run(
+        "--set", "ablation=true", "--set", "continued_pretraining.block_order=shuffled"
+    ),
     "source-corpus-without-limit": lambda place: place.run(source_corpus=place.folder / "corpus.jsonl"),
     "region-unknown-form": lambda place: place.run("--set", "aws.region=mars"),
     "image-by-tag": lambda place: place.run("--set", "aws.image_uri=000000000000.dkr.ecr.eu-west-1.amazonaws.com/x:1"),
