@@ -1,7 +1,7 @@
 """`make results`: measures what the README states, writes docs/results.json, and renders the README's figures from it.
 
     python tests/make_results.py [NAME ...]  measure all, or the entries named: sample_run, real_text,
-                                             training_comparison; write both files
+                                             training_comparison, ablation; write both files
     python tests/make_results.py --render    render the README from the docs/results.json that is there
 
 Each entry keeps its command, the commit and the machine. The real text is read from LANGADAPT_REAL_TEXT (a folder with
@@ -24,14 +24,16 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from ablation_results import render_ablation, write_corpus  # noqa: E402
 
 from steps.contract import library_versions, read_seal, write_atomically, write_json  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results.json"
 README = ROOT / "README.md"
 REAL_TEXT = Path(os.environ.get("LANGADAPT_REAL_TEXT", ROOT.parent / "shared" / "data"))
-ENTRIES = ("sample_run", "real_text", "training_comparison")
+ENTRIES = ("sample_run", "real_text", "training_comparison", "ablation")
 JOB_STEPS = (
     "PrepareCorpus", "TrainTokenizer", "TokenizeCorpus", "AdaptVocabulary", "ContinuedPretraining", "FineTune",
     "Evaluate",
@@ -103,6 +105,7 @@ def run_figures(run_folder: Path) -> dict[str, Any]:
         "fertility": fertility,
         "bits_per_byte": evaluation["bits_per_byte"],
         "extra_heldout": evaluation["extra_heldout"],
+        "ablation": evaluation["ablation"],
         "documents": evaluation["documents"],
         "corpus": seals["PrepareCorpus"].metrics,
         "step_seconds": {name: seal.seconds for name, seal in seals.items()},
@@ -148,6 +151,18 @@ def measure_real_text(commit: str) -> dict[str, Any]:
         return entry | run_figures(Path(name) / "real")
 
 
+def measure_ablation(commit: str) -> dict[str, Any]:
+    """The same pass over the same documents with the base's tokenizer and with the new one."""
+    settings = {"conversations": REAL_TEXT / "az_qa.jsonl", "extra_heldout": REAL_TEXT / "az_heldout_wiki.jsonl"}
+    with tempfile.TemporaryDirectory() as name:
+        write_corpus(REAL_TEXT, Path(name) / "corpus.jsonl")
+        given = {**settings, "corpus": Path(name) / "corpus.jsonl"}
+        arguments = [part for key, file in given.items() for part in ("--set", f"data.{key}={file}")]
+        _, _, seconds = langadapt(Path(name), "run", "--run-dir", "real", *arguments, "--set", "ablation=true")
+        entry = measured("make results", commit, seconds=round(seconds, 1))
+        return entry | run_figures(Path(name) / "real")
+
+
 def measure_training(commit: str) -> dict[str, Any]:
     """Initialisers and phases compared over three seeds (see tests/bench/compare_training.py)."""
     with tempfile.TemporaryDirectory() as name:
@@ -166,6 +181,7 @@ def render(results: dict[str, Any]) -> dict[str, str]:
         "sample_run": render_sample(results["sample_run"]),
         "real_text": render_real_text(results["real_text"]) if "real_text" in results else "not measured",
         "figures": render_figures(results["figures"], results["sample_run"]),
+        "ablation": render_ablation(results["ablation"]) if "ablation" in results else "not measured",
         "training_comparison": (
             render_training(results["training_comparison"]) if "training_comparison" in results else "not measured"
         ),
@@ -271,7 +287,8 @@ def main(arguments: list[str]) -> None:
             elif not (REAL_TEXT / "az_laws.jsonl").is_file():
                 print(f"no real text at {REAL_TEXT}: {name} stays as it is", file=sys.stderr)
             else:
-                results[name] = measure_real_text(commit) if name == "real_text" else measure_training(commit)
+                measure = {"real_text": measure_real_text, "ablation": measure_ablation}.get(name, measure_training)
+                results[name] = measure(commit)
             # Each as soon as it is there: the next one may fail.
             write_json(RESULTS, results)
     write_atomically(README, rendered_readme(README.read_text("utf-8"), results))
