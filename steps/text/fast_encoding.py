@@ -224,13 +224,16 @@ def _young_code_points() -> numpy.ndarray:
 
 
 def _young_places(chunk: bytes, is_young: numpy.ndarray) -> numpy.ndarray:
-    """Where young code points start in UTF-8 bytes; they take three bytes or four, and two of the line come behind."""
+    """Where young code points start in UTF-8 bytes: they take three or four."""
     text = numpy.frombuffer(chunk, dtype=numpy.uint8)
     places = numpy.flatnonzero(text >= 0xE0)
-    first, second, third, fourth = (text[places + ahead].astype(numpy.int64) & 0x3F for ahead in range(4))
-    of_three = (first & 0x0F) << 12 | second << 6 | third
-    of_four = (first & 0x07) << 18 | second << 12 | third << 6 | fourth
-    return places[is_young[numpy.where(text[places] < 0xF0, of_three, of_four)]]
+    first = text[places]
+    codes = (first & 0x0F).astype(numpy.int32) << 12
+    codes |= (text[places + 1] & 0x3F).astype(numpy.int32) << 6
+    codes |= text[places + 2] & 0x3F
+    of_four = numpy.flatnonzero(first >= 0xF0)
+    codes[of_four] = codes[of_four] << 6 | (text[places[of_four] + 3] & 0x3F)
+    return places[is_young[codes]]
 
 
 def _encode_plainly(tokenizer: Tokenizer, shard: Path) -> Iterator[EncodedDocuments]:
