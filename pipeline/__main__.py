@@ -70,7 +70,7 @@ def run(
     from pipeline.local.run import DEFAULT_REGISTRY, run_folder_for, run_locally
     from pipeline.local.stopping import leave_at_once
     from pipeline.progress import Quiet, progress_for
-    from pipeline.summary import summary_lines
+    from pipeline.summary import summary_lines, tokenizer_lines
 
     settings = load_config(preset, expanded(config), overrides or ())
     registry_folder = expanded(registry) or DEFAULT_REGISTRY
@@ -92,7 +92,8 @@ def run(
         else:
             if quiet and result.failure:
                 print(f"error: {result.failure}", file=sys.stderr)
-            print("\n".join([*([] if quiet else [""]), *summary_lines(result, registry_folder)]))
+            above = [] if quiet else ["", *tokenizer_lines(result)]
+            print("\n".join([*above, *summary_lines(result, registry_folder)]))
     if result.left_working:
         leave_at_once(result.exit_code or 0)
     return result.exit_code or 0

@@ -8,7 +8,7 @@ from pipeline.conditions import condition_text
 from pipeline.execution_record import NOT_RUN, RunResult
 from pipeline.local.run import DEFAULT_REGISTRY
 from steps.schemas.evaluation import Evaluation
-from steps.schemas.fertility import FertilityReport
+from steps.schemas.fertility import MEASURE_NAMES, FertilityReport
 
 
 def summary_lines(result: RunResult, registry_folder: Path) -> list[str]:
@@ -61,13 +61,27 @@ def shown(path: Path) -> str:
         return str(path)
 
 
+def tokenizer_lines(result: RunResult) -> list[str]:
+    """The tokenizer candidates side by side and why one was chosen; empty where the step did not finish."""
+    report = fertility_of(result)
+    if report is None:
+        return []
+    why = [f"read {MEASURE_NAMES[report.leads]} first: {report.leads_why}"] if report.leads_why else []
+    return [*why, *report.table(), f"{report.chosen}: {report.reason}", ""]
+
+
 def fertility_line(result: RunResult) -> str:
     """Tokens a word, base and chosen, or what leads in its place; empty where the step did not finish."""
+    report = fertility_of(result)
+    return "" if report is None else f"fertility:      {report.headline()}"
+
+
+def fertility_of(result: RunResult) -> FertilityReport | None:
+    """What TrainTokenizer measured; None where it did not finish."""
     for folder in output_folders(result):
         if (folder / "fertility.json").is_file():
-            report = FertilityReport.model_validate_json((folder / "fertility.json").read_bytes())
-            return f"fertility:      {report.headline()}"
-    return ""
+            return FertilityReport.model_validate_json((folder / "fertility.json").read_bytes())
+    return None
 
 
 def bits_per_byte_line(result: RunResult) -> str:

@@ -32,7 +32,7 @@ from steps.contract import (
     warn,
     write_json,
 )
-from steps.schemas.fertility import FertilityCandidate, FertilityChange, FertilityReport, TextName
+from steps.schemas.fertility import MEASURE_NAMES, FertilityCandidate, FertilityChange, FertilityReport, TextName
 from steps.text.bbpe import SMALLEST_VOCABULARY, load_fast_tokenizer
 from steps.text.candidates import Candidate, CandidateTraining
 from steps.text.chat_template import BOS_TOKEN, CHAT_TEMPLATE, EOS_TOKEN, PAD_TOKEN
@@ -144,7 +144,7 @@ def tell(fertility: FertilityReport) -> None:
         flush=True,
     )
     if fertility.leads_why:
-        print(f"read {fertility.leads} first: {fertility.leads_why}")
+        print(f"read {MEASURE_NAMES[fertility.leads]} first: {fertility.leads_why}")
     print("\n".join(fertility.table()))
     print(f"chosen: {fertility.chosen}: {fertility.reason}", flush=True)
     change = fertility.tokens_per_word

@@ -96,41 +96,41 @@ class FertilityReport(BaseModel):
         return f"{before:.2f} -> {after:.2f} {MEASURE_NAMES[self.leads]} ({self.chosen})"
 
     def table(self) -> list[str]:
-        """The candidates in aligned lines, the chosen one marked, the leading measure first."""
-        measures: list[Measure] = ["tokens_per_word", "bytes_per_token"]
-        measures.sort(key=lambda measure: measure != self.leads)
+        """The candidates in aligned lines below two of headings, the chosen one marked, the leading measure first."""
+        other: Measure = "bytes_per_token" if self.leads == "tokens_per_word" else "tokens_per_word"
         extra = [name for name in ("extra", "source") if any(name in row.texts for row in self.candidates)]
-        heading = ["candidate", "tokens", *(MEASURE_NAMES[measure] for measure in measures), "95%", "one token"]
-        heading += ["Renyi", "parameters", "of model", "context", "errors"]
-        heading += [f"{name} {MEASURE_NAMES[self.leads]}" for name in extra]
-        rows = [heading, *(self._row(candidate, measures, extra) for candidate in self.candidates)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(heading))]
+        headings = [("", "candidate"), ("", "tokens"), _heading(self.leads), ("", "95%"), _heading(other)]
+        headings += [("one-token", "words"), ("Renyi", "efficiency"), ("share of", "model"), ("words in", "context")]
+        headings += [("decoding", "errors"), *((name, _heading(self.leads)[1]) for name in extra)]
+        rows = [*map(list, zip(*headings, strict=True)), *(self._row(one, other, extra) for one in self.candidates)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(headings))]
         lines = []
         for row in rows:
-            cells = [cell.ljust(width) if not column else cell.rjust(width)
-                     for column, (cell, width) in enumerate(zip(row, widths, strict=True))]  # fmt: skip
-            lines.append(f"{'*' if row[0] == self.chosen else ' '} {'  '.join(cells)}")
+            mark = "*" if row[0] == self.chosen else " "
+            right = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+            lines.append("  ".join([f"{mark} {row[0].ljust(widths[0])}", *right]))
         return lines
 
-    def _row(self, candidate: FertilityCandidate, measures: list[Measure], extra: list[str]) -> list[str]:
+    def _row(self, candidate: FertilityCandidate, other: Measure, extra: list[str]) -> list[str]:
         text = candidate.texts["heldout"]
         interval = text.ci95 if self.leads == "tokens_per_word" else text.bytes_per_token_ci95
-        cost, share, words = (
-            candidate.vocabulary_parameters,
-            candidate.vocabulary_parameters_share,
-            candidate.context_words,
-        )
-        others = (candidate.texts.get(name) for name in extra)  # type: ignore[call-overload]
+        share, words = candidate.vocabulary_parameters_share, candidate.context_words
+        texts = {str(name): measured for name, measured in candidate.texts.items()}
         return [
             candidate.name,
             f"{candidate.vocab_size:,}",
-            *(f"{getattr(text, measure):.3f}" for measure in measures),
-            f"{interval[0]:.3f}-{interval[1]:.3f}" if interval else "",
+            f"{getattr(text, self.leads):.3f}",
+            f"{interval[0]:.2f}-{interval[1]:.2f}" if interval else "",
+            f"{getattr(text, other):.3f}",
             f"{text.one_token_words:.0%}",
             f"{text.renyi_efficiency:.3f}" if text.renyi_efficiency is not None else "",
-            f"{cost / 1e6:,.1f}M" if cost is not None else "",
             f"{share:.0%}" if share is not None else "",
             f"{words:,.0f}" if words is not None else "",
-            f"{sum(measured.round_trip_errors for measured in candidate.texts.values()):,}",
-            *(f"{getattr(other, self.leads):.3f}" if other else "" for other in others),
+            f"{sum(measured.round_trip_errors for measured in texts.values()):,}",
+            *(f"{getattr(texts[name], self.leads):.3f}" if name in texts else "" for name in extra),
         ]
+
+
+def _heading(measure: Measure) -> tuple[str, str]:
+    first, second = MEASURE_NAMES[measure].split(" ", 1)
+    return first, second

@@ -98,14 +98,15 @@ def test_the_table_marks_the_chosen_one_and_leads_with_what_counts() -> None:
     change = FertilityChange(base=3.2, chosen=1.8)
     report = FertilityReport(candidates=[BASE, MIDDLE], chosen="bbpe-16384", reason="", tokens_per_word=change)
     assert report.headline() == "3.20 -> 1.80 tokens a word (bbpe-16384)"
-    heading, base, middle = report.table()
-    assert heading.split()[:3] == ["candidate", "tokens", "tokens"]
-    assert base.split()[:4] == ["base", "128,256", "3.200", "2.500"]
-    assert middle.split()[:5] == ["*", "bbpe-16384", "16,384", "1.800", "4.444"]
+    above, heading, base, middle = report.table()
+    assert above.split()[:2] == ["tokens", "bytes"]
+    assert heading.split()[:4] == ["candidate", "tokens", "a", "word"]
+    assert base.split()[:4] == ["base", "128,256", "3.200", "3.10-3.30"]
+    assert middle.split()[:5] == ["*", "bbpe-16384", "16,384", "1.800", "1.70-1.90"]
     assert len({len(line) for line in report.table()}) == 1
     khmer = report.model_copy(update={"leads": "bytes_per_token"})
     assert khmer.headline() == "2.50 -> 4.44 bytes a token (bbpe-16384)"
-    assert khmer.table()[2].split()[:5] == ["*", "bbpe-16384", "16,384", "4.444", "1.800"]
+    assert khmer.table()[3].split()[:6] == ["*", "bbpe-16384", "16,384", "4.444", "1.00-2.00", "1.800"]
 
 
 @pytest.mark.parametrize(("tied", "matrices"), [(True, 1), (False, 2)])
@@ -133,4 +134,4 @@ def test_a_file_of_an_earlier_version_is_read() -> None:
            "peak_memory_bytes": 1}  # fmt: skip
     content = {"candidates": [row], "chosen": "base", "reason": "", "tokens_per_word": {"base": 2.0, "chosen": 2.0}}
     report = FertilityReport.model_validate_json(json.dumps(content))
-    assert report.table()[1].split()[:3] == ["*", "base", "576"]
+    assert report.table()[2].split()[:3] == ["*", "base", "576"]

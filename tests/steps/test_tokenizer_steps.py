@@ -99,7 +99,7 @@ def test_every_kind_side_by_side(every_kind: Path, base_model: Path, corpus: Pat
     assert chosen.read_bytes() == (every_kind / "tokenizer" / "tokenizer.json").read_bytes()
     copied = (every_kind / "base_tokenizer" / "tokenizer.json").read_bytes()
     assert copied == (base_model / "tokenizer.json").read_bytes()
-    assert len(fertility.table()) == 1 + len(fertility.candidates)
+    assert len(fertility.table()) == 2 + len(fertility.candidates)
     assert "<svg" in (every_kind / "fertility.svg").read_text("utf-8")
 
 
