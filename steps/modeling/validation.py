@@ -4,7 +4,7 @@
 
 Scored is each text token that has context within its block: BOS, end of text, padding and the first token of a
 document's piece are left out with their bytes. It is a yardstick within one training; Evaluate measures whole
-documents.
+documents. A space that sentencepiece puts before a document is no byte of its text, though its bits count.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from steps.modeling.attention import wants_one_row
 from steps.modeling.batches import in_one_row, on_device
+from steps.modeling.bits_per_byte import context_token_id
+from steps.modeling.loading import encode_plain
 from steps.modeling.parallel import Processes, compute_precision, reshard
 from steps.text.packing import IGNORED_LABEL, PackedBlocks
-from steps.text.token_bytes import TokenBytes
+from steps.text.token_bytes import token_bytes_of
 
 # Tokens of one forward pass: whole logits are kept here, unlike in training with a fused loss.
 FORWARD_TOKENS = 4_096
@@ -33,12 +35,15 @@ class BlockValidation:
     ) -> None:
         self.blocks, self.processes = blocks, processes
         self.count = min(max_blocks, len(blocks))
-        token_bytes = TokenBytes(tokenizer)
-        special = set(tokenizer.added_tokens_decoder)
-        # Bytes of each text token, [tokens]; 0 for special ones, which are not text.
-        self.bytes_of_token = numpy.array(
-            [0 if index in special else len(token_bytes[index]) for index in range(len(tokenizer))], dtype=numpy.int64
-        )
+        token_bytes = token_bytes_of(tokenizer)
+        special = [index for index, token in tokenizer.added_tokens_decoder.items() if token.special]
+        self.is_text = numpy.ones(len(tokenizer), dtype=bool)
+        self.is_text[special] = False
+        # [tokens]; what stands for a special token is of no account.
+        self.bytes_of_token = numpy.array([len(token_bytes[index]) for index in range(len(tokenizer))])
+        (letter,) = encode_plain(tokenizer, ["a"])
+        self.bytes_put_before = sum(self.bytes_of_token[letter]) - len("a")
+        self.begin_token_id = context_token_id(tokenizer)
 
     @torch.no_grad()
     def __call__(self, model: PreTrainedModel, precision: str) -> float:
@@ -54,10 +59,13 @@ class BlockValidation:
             batch = self.blocks.batch([min(index, self.count - 1) for index in wanted])
             labels = batch["labels"][:, 1:]
             scored = labels != IGNORED_LABEL
-            sizes = numpy.where(scored, self.bytes_of_token[numpy.where(scored, labels, 0)], 0)
-            sizes[[index >= self.count for index in wanted]] = 0
-            nats += self._nats(model, batch, numpy.where(sizes > 0, labels, IGNORED_LABEL), precision)
-            text_bytes += float(sizes.sum())
+            scored &= self.is_text[numpy.where(scored, labels, 0)]
+            scored[[index >= self.count for index in wanted]] = False
+            labels = numpy.where(scored, labels, IGNORED_LABEL)
+            nats += self._nats(model, batch, labels, precision)
+            begins = (batch["input_ids"][:, :-1] == self.begin_token_id) & (batch["position_ids"][:, :-1] == 0)
+            text_bytes += float(self.bytes_of_token[labels[scored]].sum())
+            text_bytes -= float(self.bytes_put_before * (begins & scored).sum())
         reshard(model)
         model.train(was_training)
         nats, text_bytes = self.processes.sum(nats, text_bytes)

@@ -29,7 +29,10 @@ from transformers import (
 from steps.contract import StepError
 from steps.modeling.bits_per_byte import context_token_id, score_documents
 from steps.modeling.loading import encode_plain
+from steps.modeling.parallel import join_processes
 from steps.modeling.token_losses import TokenScorer, Window, has_plain_head, logit_finish
+from steps.modeling.validation import BlockValidation
+from steps.text.packing import PackedBlocks, Vocabulary, write_part
 from steps.text.token_bytes import PieceBytes, TokenBytes, spelled_sizes, token_bytes_of
 
 TEXTS = [
@@ -266,3 +269,22 @@ def test_without_bos_the_end_of_the_document_before_gives_context(tiny_tokenizer
 
 def test_byte_level_tokenizers_are_read_as_before(tiny_tokenizer):
     assert type(token_bytes_of(tiny_tokenizer)) is TokenBytes
+
+
+@pytest.mark.parametrize(
+    "tokenizer",
+    [sentencepiece_bpe(), sentencepiece_bpe(prefix="never"), sentencepiece_unigram()],
+    ids=["a space before the text", "none", "unigram"],
+)
+def test_validation_while_training_agrees_with_whole_documents(tokenizer, make_tiny_llama, tmp_path):
+    """Each document lies whole in its block, so that both leave nothing out but what is no text."""
+    model = make_tiny_llama(len(tokenizer), bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    vocabulary = Vocabulary(1, 2, pad_token_id=1, size=len(tokenizer), tokenizer_sha256="")
+    encoded = encode_plain(tokenizer, TEXTS)
+    longest = max(map(len, encoded)) + 2
+    for part, ids in enumerate(encoded):
+        write_part(tmp_path, f"part-{part:05d}", [(ids, 1)], longest, vocabulary, parts=len(encoded))
+    processes = join_processes("cpu", "none")
+    measured = BlockValidation(PackedBlocks(tmp_path), tokenizer, 100, processes)(model, "float32")
+    whole = score_documents(model, tokenizer, TEXTS, context_tokens=longest, batch_tokens=longest)
+    assert measured == pytest.approx(whole.bits_per_byte, rel=1e-5)

@@ -65,13 +65,18 @@ def test_the_whole_dag(family, tmp_path, make_tiny_llama):
     save_model(AutoModelForCausalLM.from_config(config), tokenizer, tmp_path / "base")
     choice = ["--set", "adapt_vocabulary.initialiser=best"]
     compared = ["--set", 'adapt_vocabulary.compared_initialisers=["focus","copy+subtoken_mean","normal"]']
-    finished = place.run(*choice, *compared)
+    ablation = ["--set", "ablation=true", "--set", "continued_pretraining.passes=0.2"]
+    finished = place.run(*choice, *compared, *ablation)
     print(finished.stdout[-3_000:], finished.stderr[-2_000:])
     prove(
         f"langadapt run from a tiny {config.model_type}", finished.returncode, "exit code 0", finished.returncode == 0
     )
     adaptation = json.loads((place.output("AdaptVocabulary") / "adaptation.json").read_text())
     print(adaptation["initialiser"], adaptation["reason"])
+    ablation = json.loads((place.output("Evaluate") / "evaluation.json").read_text())["ablation"]["equal_bytes"]
+    both = [ablation["base_tokenizer"], ablation["new_tokenizer"]]
+    claim = "bits per byte after the same text with the base's own tokenizer and with the new one"
+    prove(claim, ", ".join(f"{bits:.3f}" for bits in both), "above 0", min(both) > 0)
     final = load_model(place.output("FineTune"))
     prove(
         "the family of the final model", final.config.model_type, config.model_type, type(final.config) is type(config)
