@@ -3,6 +3,9 @@
 rustbpe trains where it is installed. It is BPE to the letter, several times faster than tokenizers' BpeTrainer, but
 gives tokens alone: no merges, no counts. Both are worked out here from the tokens. Among pairs that occur equally often
 rustbpe takes the one of lower ids, so that its tokens differ from BpeTrainer's in a few ties.
+
+Texts are read as a stream; memory grows with the distinct pre-tokens. Measured on a corpus whose forms grow by Heaps'
+law: 0.7 GB at the peak for 200 MB of text (0.44 million distinct words), 2.3 GB for 2 GB (2 million).
 """
 
 from __future__ import annotations
