@@ -36,7 +36,7 @@ from steps.text.corpus_input import PASSES, Input, Progress
 from steps.text.deduplication import shingle_runs
 from steps.text.heldout import HeldoutCheck
 from steps.text.near_duplicates import NearDuplicateSearch
-from steps.text.normalisation import cut, normalise, repair_homoglyphs
+from steps.text.normalisation import cut, normalise, repair_homoglyphs, segments
 from steps.text.personal_data import mask_personal_data
 from steps.text.reading import Record, read_records
 from steps.text.spool import BUCKETS, DocumentSpool
@@ -51,6 +51,8 @@ REPORTS = (FINDINGS_NAME,)
 # another language: it is compared with itself alone.
 COMPARED = (("extra_heldout", "corpus"), ("source_corpus",))
 BATCH_CHARACTERS = 1 << 18
+# A document is normalised in pieces of so many, or of twice max_document_bytes.
+SEGMENT_CHARACTERS = 1 << 23
 
 
 def prepare_corpus(config: PrepareCorpusConfig, folders: StepFolders) -> dict[str, float | int]:
@@ -155,27 +157,37 @@ def normalised_texts(text_input: Input, progress: Progress) -> Iterator[str]:
         if text_input.read % 10_000 == 0:
             report(documents_read=text_input.read)
         text_input.checks.see_read(record.text)
-        pieces = cut(clean_text(record.text, text_input), config.max_document_bytes)
-        text_input.cut += len(pieces) > 1
-        for piece in pieces or [""]:
+        pieces = 0
+        for piece in clean_pieces(record.text, text_input):
+            pieces += 1
             if len(piece) < config.min_document_characters:
                 text_input.dropped["too short"] += 1
             else:
                 yield piece
+        text_input.cut += pieces > 1
+        if not pieces:
+            text_input.dropped["too short"] += 1
     if first_fault and text_input.unreadable > config.max_bad_line_share * text_input.lines:
         raise text_input.too_many_faults(first_fault)
 
 
+def clean_pieces(raw: str, text_input: Input) -> Iterator[str]:
+    """The document normalised, in pieces of at most max_document_bytes, none of which is empty."""
+    max_bytes = text_input.config.max_document_bytes
+    personal_before = text_input.personal.total()
+    for segment in segments(raw, max(SEGMENT_CHARACTERS, 2 * max_bytes)):
+        yield from cut(clean_text(segment, text_input), max_bytes)
+    text_input.personal_documents += text_input.personal.total() > personal_before
+
+
 def clean_text(raw: str, text_input: Input) -> str:
-    """The document normalised, its look-alikes repaired, its personal data counted and, if so set, masked."""
+    """The text normalised, its look-alikes repaired, its personal data counted and, if so set, masked."""
     text = normalise(raw)
     if text_input.config.repair_homoglyphs:
         text, repaired = repair_homoglyphs(text)
         text_input.homoglyphs += repaired
     masked, personal = mask_personal_data(text)
-    if personal:
-        text_input.personal += personal
-        text_input.personal_documents += 1
+    text_input.personal += personal
     return masked if text_input.config.mask_personal_data else text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 
 # Cyrillic letters that look like Latin ones, as they stand in Latin-script texts typed on a Cyrillic keyboard.
 LATIN_LOOK_ALIKES = str.maketrans(
@@ -70,6 +71,19 @@ def repair_homoglyphs(text: str) -> tuple[str, int]:
 
     # A mark that has no composed form with the Cyrillic letter may have one with the Latin letter.
     return unicodedata.normalize("NFC", _WORD_WITH_CYRILLIC.sub(repair, text)), repaired
+
+
+def segments(text: str, characters: int) -> Iterator[str]:
+    """A text in pieces of at most so many characters, to be normalised one by one: a long one whole would take several
+    times its memory. Cut at a blank line, else a line end, else a space, which the next piece begins with."""
+    start = 0
+    while len(text) - start > characters:
+        end = start + characters
+        places = (text.rfind(separator, start + characters // 2, end) for separator in ("\n\n", "\n", " "))
+        end = next((place for place in places if place != -1), end)
+        yield text[start:end]
+        start = end
+    yield text[start:] if start else text
 
 
 def cut(text: str, max_bytes: int) -> list[str]:

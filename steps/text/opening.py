@@ -29,8 +29,8 @@ OTHER_STARTS = {
     b"BZh": ("bzip2 data", "Decompress it, or compress it as .gz or .zst."),
     b"\xfd7zXZ": ("xz data", "Decompress it, or compress it as .gz or .zst."),
 }
-# A line is held in memory whole, and as JSON several times; no document of text is this long.
-MAX_LINE_BYTES = 64 * 2**20
+# A line is held in memory whole, and as JSON twice more, at four bytes a character where one is an emoji: 1.3 GB.
+MAX_LINE_BYTES = 128 * 2**20
 # Four bytes of zstd can stand for 128 KiB: what is decompressed at once is 32 MiB at most.
 ZSTD_READ_BYTES = 1 << 10
 # What the libraries raise for bytes that are not what they should be; the system's own errors are among them.

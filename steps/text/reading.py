@@ -21,6 +21,7 @@ from steps.contract import StepError, all_files, place_error
 from steps.text.opening import KINDS, MAX_LINE_BYTES, file_kind, open_bytes, read_lines, refusing_unreadable
 
 UNPACKED_AT_ONCE_BYTES = 1 << 20
+ROWS_AT_ONCE_BYTES = 1 << 24
 # JSON of another form than one object a line.
 JSON_LIST, JSON_OVER_LINES = "a JSON list", "JSON over several lines"
 # Behind a carriage return that is no part of the end of a line.
@@ -105,11 +106,17 @@ def _decode(line: bytes) -> tuple[str, None] | tuple[None, str]:
 
 def _jsonl_records(file: Path, name: str, text_field: str) -> Iterator[Record]:
     for number, line in read_lines(file):
-        decoded, fault = _decode(line)
-        if decoded is None:
-            yield Record(name, number, fault=fault)
-        elif decoded.strip():
-            yield _record_of_json(decoded, name, number, text_field)
+        # Nothing but the record is held while it is used: a line may have 100 MB.
+        record = _record_of_line(line, name, number, text_field)
+        if record is not None:
+            yield record
+
+
+def _record_of_line(line: bytes, name: str, number: int, text_field: str) -> Record | None:
+    decoded, fault = _decode(line)
+    if decoded is None:
+        return Record(name, number, fault=fault)
+    return _record_of_json(decoded, name, number, text_field) if decoded.strip() else None
 
 
 def _record_of_json(line: str, name: str, number: int, text_field: str) -> Record:
@@ -136,8 +143,8 @@ def _text_like_field(value: Any) -> str | None:
 
 
 def _txt_records(file: Path, name: str) -> Iterator[Record]:
-    paragraph: list[str] = []
-    start = characters = 0
+    paragraph = _Paragraph()
+    start = 0
     for number, line in read_lines(file):
         decoded, fault = _decode(line)
         if decoded is None:
@@ -145,24 +152,48 @@ def _txt_records(file: Path, name: str) -> Iterator[Record]:
             continue
         for text in _lines_of(decoded):
             if text.strip():
-                if not paragraph:
-                    start, characters = number, 0
-                paragraph.append(text)
-                characters += len(text)
-                if characters > MAX_LINE_BYTES:
+                if not paragraph.lines:
+                    start = number
+                paragraph.add(text)
+                if paragraph.characters > MAX_LINE_BYTES:
                     value = f"no blank line in {MAX_LINE_BYTES // 2**20} million characters"
                     remedy = "In .txt blank lines separate documents: put them between documents, or write .jsonl."
                     raise StepError(f"{file} line {start}", value, remedy=remedy)
-            elif paragraph:
-                yield Record(name, start, "".join(paragraph), lines=len(paragraph))
-                paragraph = []
-    if paragraph:
-        yield Record(name, start, "".join(paragraph), lines=len(paragraph))
+            elif paragraph.lines:
+                yield Record(name, start, paragraph.text(), lines=paragraph.lines)
+                paragraph = _Paragraph()
+    if paragraph.lines:
+        yield Record(name, start, paragraph.text(), lines=paragraph.lines)
 
 
-def _lines_of(line: str) -> list[str]:
+class _Paragraph:
+    """Lines put together by the thousand: a short one takes thirty times its characters."""
+
+    def __init__(self) -> None:
+        self.lines = self.characters = 0
+        self._joined: list[str] = []
+        self._last: list[str] = []
+
+    def add(self, line: str) -> None:
+        self.lines += 1
+        self.characters += len(line)
+        self._last.append(line)
+        if len(self._last) == 1_000:
+            self._joined.append("".join(self._last))
+            self._last = []
+
+    def text(self) -> str:
+        return "".join([*self._joined, *self._last])
+
+
+def _lines_of(line: str) -> Iterator[str]:
     """The line, or those in it that end in a carriage return alone, as old Macs wrote all of a file."""
-    return _AFTER_RETURN.split(line) if "\r" in line.rstrip("\r\n") else [line]
+    start = 0
+    if "\r" in line.rstrip("\r\n"):
+        for after in _AFTER_RETURN.finditer(line):
+            yield line[start : after.start()]
+            start = after.start()
+    yield line[start:]
 
 
 @contextmanager
@@ -191,10 +222,10 @@ def _unpack(file: Path, unpacked: IO[bytes]) -> None:
 
 def _parquet_records(file: Path, name: str, text_field: str) -> Iterator[Record]:
     with _open_parquet(file) as plain:
-        table = pyarrow.parquet.ParquetFile(plain)
+        table = pyarrow.parquet.ParquetFile(plain, buffer_size=UNPACKED_AT_ONCE_BYTES)
         _check_text_column(file, table.schema_arrow, text_field)
         number = 0
-        for batch in table.iter_batches(batch_size=1_000, columns=[text_field]):
+        for batch in table.iter_batches(batch_size=_rows_at_once(table), columns=[text_field]):
             for value in batch.column(0):
                 number += 1
                 try:
@@ -206,6 +237,13 @@ def _parquet_records(file: Path, name: str, text_field: str) -> Iterator[Record]
                     yield Record(name, number, text)
                 else:
                     yield Record(name, number, fault=f'no text field "{text_field}"')
+
+
+def _rows_at_once(table: pyarrow.parquet.ParquetFile) -> int:
+    """So many rows that they have about 16 MB, by their mean size, which the other columns make too large."""
+    groups = [table.metadata.row_group(group) for group in range(table.metadata.num_row_groups)]
+    mean_bytes = sum(group.total_byte_size for group in groups) / max(table.metadata.num_rows, 1)
+    return max(1, min(1_000, int(ROWS_AT_ONCE_BYTES / max(mean_bytes, 1))))
 
 
 def _check_text_column(file: Path, schema: pyarrow.Schema, text_field: str) -> None:

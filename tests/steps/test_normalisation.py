@@ -1,6 +1,10 @@
 """Normalising: NFC without lower-casing, look-alikes only inside Latin words, cuts at good places."""
 
-from steps.text.normalisation import cut, normalise, repair_homoglyphs
+import itertools
+import random
+import unicodedata
+
+from steps.text.normalisation import cut, normalise, repair_homoglyphs, segments
 
 
 def test_turkic_letters_survive() -> None:
@@ -63,3 +67,27 @@ def test_cut_of_a_long_text_into_many_pieces() -> None:
 
 def test_cut_without_spaces_never_splits_a_character() -> None:
     assert cut("ə" * 30, 11) == ["ə" * 5] * 6
+
+
+def test_segments_lose_nothing_and_end_where_a_text_has_its_ends() -> None:
+    assert list(segments("bir", 3)) == ["bir"]
+    assert list(segments("bir iki\n\nüç dörd beş", 12)) == ["bir iki", "\n\nüç dörd", " beş"]
+    assert list(segments("bir iki üç\ndörd", 12)) == ["bir iki üç", "\ndörd"]
+    assert list(segments("x" * 25, 10)) == ["x" * 10, "x" * 10, "x" * 5]
+    generator = random.Random(0)
+    text = "".join(generator.choices("abcə \n", k=5_000))
+    pieces = list(segments(text, 100))
+    assert "".join(pieces) == text
+    assert all(50 <= len(piece) <= 100 for piece in pieces[:-1])
+
+
+def test_what_is_not_looked_up_in_nfc_stays_as_it_is() -> None:
+    """Every character that normalise() takes to be NFC, after every other kind of letter."""
+    codes = itertools.chain(
+        range(0xA0, 0x300), range(0x400, 0x483), range(0x48A, 0x530), range(0x2010, 0x2028), range(0x2030, 0x205F),
+        range(0x20A0, 0x20C0),
+    )  # fmt: skip
+    for code in codes:
+        for before in ("a", "ı", "е", "İ", "“"):
+            assert unicodedata.normalize("NFC", before + chr(code)) == before + chr(code)
+    assert normalise("e\u0301 \u0438\u0306 \u1100\u1161 \u212b") == "é й 가 Å"

@@ -158,3 +158,26 @@ def test_bad_inputs_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture, 
     assert words in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_nul_bytes_and_lone_surrogates(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Spelt in JSON, NUL is left out of its document and half a surrogate pair is a fault; as bytes both are faults."""
+    texts = documents(40)
+    lines = [json.dumps({"text": text}, ensure_ascii=False).encode() for text in texts[:37]]
+    lines += [
+        rb'{"text": "' + texts[37].encode() + rb' nul\u0000here"}',
+        rb'{"text": "' + texts[38].encode() + rb' half \ud800"}',
+        rb'{"text": "' + texts[39].encode() + rb' whole \ud83d\ude00"}',
+        b'{"text": "a document with a raw \0 byte in it"}',
+        b'{"text": "a document with half a pair as bytes \xed\xa0\x80"}',
+    ]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines))
+    assert run(tmp_path / "a.jsonl", tmp_path / "refused") == EXIT_USER_ERROR
+    error = capsys.readouterr().err
+    assert "3 of 42 lines unreadable, first: a.jsonl line 39: invalid Unicode; limit a share of 0.01" in error
+    assert error.count("\n") == 1
+    assert run(tmp_path / "a.jsonl", tmp_path / "out", "--max_bad_line_share=0.1") == EXIT_DONE
+    found = [text for split in ("train", "validation", "test") for text in read_split(tmp_path / "out", split)]
+    assert sorted(found) == sorted([*texts[:37], f"{texts[37]} nulhere", f"{texts[39]} whole \U0001f600"])
+    faults = {fault.fault for fault in read_findings(tmp_path / "out").sources["corpus"].faults}
+    assert faults == {"invalid Unicode", "NUL bytes", "invalid UTF-8"}
