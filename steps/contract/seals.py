@@ -29,7 +29,10 @@ from steps.contract.settings import StepConfig
 # launch.py sets it to the digest of the code archive that it unpacked.
 CODE_DIGEST_VARIABLE = "LANGADAPT_CODE_SHA256"
 # The libraries whose versions a manifest records, where they are installed.
-RECORDED_LIBRARIES = ("accelerate", "datasets", "numpy", "peft", "tokenizers", "torch", "transformers", "trl")
+RECORDED_LIBRARIES = (
+    "accelerate", "datasets", "gigatoken", "numpy", "peft", "rustbpe", "sentencepiece", "tokenizers", "torch",
+    "transformers", "trl",
+)  # fmt: skip
 
 
 class FileEntry(pydantic.BaseModel):
