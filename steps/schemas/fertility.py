@@ -91,8 +91,10 @@ class FertilityReport(BaseModel):
 
     def headline(self) -> str:
         """Base and chosen by the measure that leads, such as `3.33 -> 1.60 tokens a word (bbpe-50048)`."""
-        texts = {candidate.name: candidate.texts["heldout"] for candidate in self.candidates}
-        before, after = (getattr(texts[name], self.leads) for name in (self.candidates[0].name, self.chosen))
+        before, after = self.tokens_per_word.base, self.tokens_per_word.chosen
+        if self.leads == "bytes_per_token":
+            texts = {candidate.name: candidate.texts["heldout"] for candidate in self.candidates}
+            before, after = (texts[name].bytes_per_token for name in (self.candidates[0].name, self.chosen))
         return f"{before:.2f} -> {after:.2f} {MEASURE_NAMES[self.leads]} ({self.chosen})"
 
     def table(self) -> list[str]:
