@@ -28,8 +28,11 @@ format: $(DEV_STAMP)
 verify: $(DEV_STAMP)  ## the longer proofs: claim, number, limit
 	$(BIN)/python -m pytest -q -s -m verify
 
-bench: $(DEV_STAMP)  ## bits per byte and its speed beside lm-eval, same run
-	$(BIN)/python tests/bench/beside_lm_eval.py
+# All are run and told, whatever the first of them measures.
+bench: $(DEV_STAMP)  ## tokenizers beside the library tokenizers on the text of TEXT=DIR, bits per byte beside lm-eval
+	@failed=0; for bench in train_beside_tokenizers encode_beside_tokenizers; do \
+	  $(BIN)/python tests/bench/$$bench.py $(TEXT) || failed=1; done; \
+	$(BIN)/python tests/bench/beside_lm_eval.py || failed=1; exit $$failed
 
 bench-train: $(DEV_STAMP)  ## the training loop's speed on this CPU beside a bare PyTorch loop
 	$(BIN)/python tests/bench/train_beside_plain_loop.py
