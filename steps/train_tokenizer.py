@@ -1,6 +1,6 @@
 """TrainTokenizer: tokenizers of several kinds and sizes beside the base tokenizer, one of them chosen by rule.
 
-    python -m steps.train_tokenizer --corpus DIR --base_model DIR --output DIR [--kinds=[bbpe,extended]]
+    python -m steps.train_tokenizer --corpus DIR --base_model DIR --output DIR ['--kinds=["bbpe","extended"]']
 
 Reads    corpus      PrepareCorpus' output: trains on train, measures on validation (and extra_heldout, source_test);
                      extended and replaced keep the base's ids on source_train
@@ -33,7 +33,7 @@ from steps.contract import (
     write_json,
 )
 from steps.schemas.fertility import MEASURE_NAMES, FertilityCandidate, FertilityChange, FertilityReport, TextName
-from steps.text.bbpe import SMALLEST_VOCABULARY, load_fast_tokenizer
+from steps.text.bbpe import SMALLEST_VOCABULARY, VOCABULARY_MULTIPLE, load_fast_tokenizer
 from steps.text.candidates import Candidate, CandidateTraining
 from steps.text.chat_template import BOS_TOKEN, CHAT_TEMPLATE, EOS_TOKEN, PAD_TOKEN
 from steps.text.corpus import first_documents, read_summary
@@ -73,11 +73,14 @@ def train_tokenizer(config: TrainTokenizerConfig, folders: StepFolders) -> dict[
         write_tokenizer_folder(candidate.tokenizer, candidates_folder / candidate.name, model_size.context_tokens)
         measured.append(measure(candidate, texts, base, model_size))
         report_progress(min(len(measured), training.expected()), 1 + training.expected(), "candidates")
+    if len(measured) == 1:
+        value = "gives no candidate (" + "; ".join(f"{name}: {why}" for name, why in training.left_out.items()) + ")"
+        limit = f"{SMALLEST_VOCABULARY} tokens, the bytes and the special ones, and {VOCABULARY_MULTIPLE} more"
+        raise StepError(
+            "training text", value, limit=limit, remedy="Give more text or lower train_tokenizer.min_frequency."
+        )
     for name, why in training.left_out.items():
         warn("candidate-left-out", f"{name}: {why}")
-    if len(measured) == 1:
-        limit = f"at least {SMALLEST_VOCABULARY}, the bytes and the special tokens, and 64 more"
-        raise StepError("training text", "; ".join(training.left_out.values()), limit=limit, remedy="Give more text.")
 
     chosen, reason = choose(measured, config)
     fertility = describe(measured, chosen, reason, texts["heldout"], training.left_out, sample)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from steps.contract import LARGEST_SEED, StepConfig
+from steps.contract import LARGEST_SEED, ConfigError, StepConfig
 
 Kind = Literal["bbpe", "bbpe-apostrophe", "unigram", "unigram-suffix", "extended", "replaced"]
 # 256 bytes and 256 special tokens come before the first merge; 64 is VOCABULARY_MULTIPLE of steps/text/bbpe.py.
@@ -61,3 +61,24 @@ class TrainTokenizerConfig(StepConfig):
         if len(set(values)) < len(values):
             raise ValueError("each of them once")
         return values
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> TrainTokenizerConfig:
+        kind = self.chosen.rstrip("0123456789").rstrip("-")
+        if self.chosen and kind not in self.kinds:
+            limit = f"a candidate of the kinds {', '.join(self.kinds)}"
+            remedy = f"Name one, such as {self.kinds[0]}-4096, or add its kind to train_tokenizer.kinds."
+            raise ConfigError("train_tokenizer.chosen", self.chosen, limit=limit, remedy=remedy)
+        if "unigram-suffix" in self.kinds:
+            self._check_suffixes()
+        return self
+
+    def _check_suffixes(self) -> None:
+        if not self.suffixes:
+            limit = "at least one for the kind unigram-suffix"
+            remedy = "Name suffixes, or azerbaijani or turkish for our lists."
+            raise ConfigError("train_tokenizer.suffixes", "[]", limit=limit, remedy=remedy)
+        for suffix in self.suffixes:
+            if not suffix.isalpha():
+                remedy = "Write it without hyphens, spaces and marks."
+                raise ConfigError("train_tokenizer.suffixes", repr(suffix), limit="letters alone", remedy=remedy)

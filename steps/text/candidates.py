@@ -12,7 +12,6 @@ from typing import Literal
 from tokenizers import Tokenizer
 
 from steps.configs.train_tokenizer import Kind, TrainTokenizerConfig
-from steps.contract import ConfigError
 from steps.text.bbpe import (
     APOSTROPHE_PATTERN,
     LLAMA_3_PATTERN,
@@ -55,14 +54,7 @@ class CandidateTraining:
     left_out: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises ConfigError or StepError for what is known to be wrong before hours of training."""
-        kind = self.config.chosen.rstrip("0123456789").rstrip("-")
-        if self.config.chosen and kind not in self.config.kinds:
-            limit = f"a candidate of the kinds {', '.join(self.config.kinds)}"
-            remedy = "Name one, such as bbpe-4096, or add its kind to train_tokenizer.kinds."
-            raise ConfigError("train_tokenizer.chosen", self.config.chosen, limit=limit, remedy=remedy)
-        if "unigram-suffix" in self.config.kinds:
-            self._suffix_pattern()
+        """Raises StepError for what is known to be wrong before hours of training."""
         if {"extended", "replaced"} & {*self.config.kinds}:
             self._base = Base(self.base)
 
@@ -144,7 +136,6 @@ class CandidateTraining:
         return sizes
 
     def _suffix_pattern(self) -> str:
-        """Raises ConfigError where no suffix is given, or one is not of letters."""
         return suffix_pattern([suffix for name in self.config.suffixes for suffix in SUFFIX_LISTS.get(name, (name,))])
 
     @cached_property

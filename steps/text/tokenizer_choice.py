@@ -48,6 +48,8 @@ def choose(candidates: Sequence[FertilityCandidate], config: TrainTokenizerConfi
             f"{refused.name}, the next larger, would save {max(0.0, gain(chosen, refused)):.1%}, not more than "
             f"{config.min_gain:.1%}"
         )
+    elif len(within) == 1:
+        reason.append("the only candidate allowed")
     else:
         reason.append("the largest vocabulary allowed, and each larger one saved enough")
     reason.append(f"its vocabulary is {vocabulary_share(chosen):.1%} of the model's parameters (limit {limit:.0%})")

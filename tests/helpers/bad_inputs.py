@@ -61,6 +61,14 @@ class Place:
         step = ("prepare_corpus", f"--corpus={given_to_step or path}", f"--output={self.bad / 'out'}")
         return BadInput(self.run(corpus=path).arguments, step)
 
+    def tokenizers(self, base_model: Path | None = None, **settings: str) -> BadInput:
+        """A run with settings of train_tokenizer that only that step finds to be wrong."""
+        base_model = base_model or self.folder / "base"
+        given = [word for name, value in settings.items() for word in ("--set", f"train_tokenizer.{name}={value}")]
+        step = ("train_tokenizer", f"--corpus={self.prepared}", f"--base_model={base_model}",
+                f"--output={self.bad / 'out'}", *(f"--{name}={value}" for name, value in settings.items()))  # fmt: skip
+        return BadInput(self.run(*given, base_model=base_model).arguments, step)
+
     def conversations(self, *lines: object, good: int = 0) -> BadInput:
         """A run on conversations of one file: `lines`, after some good ones."""
         fine = [messages("user", "assistant")] * good
@@ -72,6 +80,11 @@ class Place:
         shutil.copytree(self.folder / "base", self.bad / "model")
         change(self.bad / "model")
         return self.run(*more, base_model=self.bad / "model")
+
+    def model_to_extend(self, change: Callable[[Path], object]) -> BadInput:
+        """A run on a changed copy of the base model, whose tokenizer cannot be extended."""
+        self.model(change)
+        return self.tokenizers(self.bad / "model", kinds='["extended"]')
 
 
 def messages(*roles: str) -> dict[str, Any]:
@@ -127,6 +140,23 @@ def slow_tokenizer_only(folder: Path) -> None:
 
 def not_byte_level(folder: Path) -> None:
     change_json(folder / "tokenizer.json", pre_tokenizer=None, decoder=None)
+
+
+def spell_as_sentencepiece(folder: Path) -> None:
+    """Words that begin with ▁, and bytes as tokens of their own for all else, as in Mistral or Gemma."""
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    first = min(entry["id"] for entry in tokenizer["added_tokens"])
+    pieces = [*(f"<0x{byte:02X}>" for byte in range(256)), *(chr(0x2581 + number) for number in range(first - 256))]
+    model = {"type": "BPE", "vocab": {piece: number for number, piece in enumerate(pieces)}, "merges": [],
+             "byte_fallback": True, "fuse_unk": True}  # fmt: skip
+    decoders = [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}]
+    change_json(
+        folder / "tokenizer.json",
+        model=model,
+        pre_tokenizer={"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": False},
+        decoder={"type": "Sequence", "decoders": [*decoders, {"type": "Fuse"}]},
+        post_processor=None,
+    )
 
 
 def more_tokens_than_rows(folder: Path) -> None:
@@ -217,6 +247,19 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     "size-too-small": lambda place: place.run("--set", "train_tokenizer.vocabulary_sizes=[64]"),
     "size-no-multiple": lambda place: place.run("--set", "train_tokenizer.vocabulary_sizes=[1000]"),
     "size-twice": lambda place: place.run("--set", "train_tokenizer.vocabulary_sizes=[768,768]"),
+    "kind-unknown": lambda place: place.run("--set", "train_tokenizer.kinds=[bpe]"),
+    "extended-no-multiple": lambda place: place.run("--set", "train_tokenizer.extended_tokens=[100]"),
+    "suffixes-missing": lambda place: place.run("--set", "train_tokenizer.kinds=[unigram-suffix]"),
+    "suffix-no-word": lambda place: place.run(
+        "--set", "train_tokenizer.kinds=[unigram-suffix]", "--set", "train_tokenizer.suffixes=[-lar]"
+    ),
+    "chosen-of-no-kind": lambda place: place.run("--set", "train_tokenizer.chosen=extended-1024"),
+    "chosen-not-there": lambda place: place.tokenizers(
+        vocabulary_sizes="[768]", chosen="bbpe-2048", max_vocabulary_parameters_share="0.95"
+    ),
+    "share-too-small": lambda place: place.tokenizers(
+        vocabulary_sizes="[768]", max_vocabulary_parameters_share="0.1"
+    ),
     "batch-no-multiple-of-block": lambda place: place.run("--set", "tokenize_corpus.block_tokens=100"),
     "ablation-shuffled": lambda place: place.run(
         "--set", "ablation=true", "--set", "continued_pretraining.block_order=shuffled"
@@ -277,13 +320,7 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     ),
     "corpus-one-document": lambda place: place.corpus(place.file("a.jsonl", document_lines(1))),
     "corpus-copies": lambda place: place.corpus(place.file("a.jsonl", document_lines(1) * 200)),
-    "corpus-too-small-for-vocabulary": lambda place: BadInput(
-        place.run("--set", "train_tokenizer.vocabulary_sizes=[64000]").arguments,
-        (
-            "train_tokenizer", f"--corpus={place.prepared}", f"--base_model={place.folder / 'base'}",
-            f"--output={place.bad / 'out'}", "--vocabulary_sizes=[64000]",
-        ),
-    ),
+    "corpus-too-small-for-vocabulary": lambda place: place.tokenizers(min_frequency="100000"),
     # --- conversations
     "conversations-missing": lambda place: place.run(conversations=place.bad / "none.jsonl"),
     "conversations-empty": lambda place: place.conversations(),
@@ -331,6 +368,7 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     "model-slow-tokenizer": lambda place: place.model(slow_tokenizer_only),
     "model-tokenizer-cut": lambda place: place.model(lambda folder: keep_half(folder / "tokenizer.json")),
     "model-tokenizer-not-byte-level": lambda place: place.model(not_byte_level),
+    "model-tokenizer-cannot-be-extended": lambda place: place.model_to_extend(spell_as_sentencepiece),
     "model-tokenizer-without-document-marks": lambda place: place.model(remove_document_marks),
     "model-fewer-rows-than-tokens": lambda place: place.model(more_tokens_than_rows),
     "model-vocabulary-differs": lambda place: place.model(settings_changed(vocab_size=512)),

@@ -82,8 +82,10 @@ def test_a_name_is_taken_though_the_rule_would_not() -> None:
     assert choose([BASE, SMALL, LARGE], TrainTokenizerConfig(chosen="bbpe-8192")) == (
         "bbpe-8192", "named in the configuration",
     )  # fmt: skip
-    with pytest.raises(ConfigError, match=r"train_tokenizer.chosen: base; limit bbpe-8192, bbpe-32768"):
-        chosen([SMALL, LARGE], chosen="base")
+    with pytest.raises(ConfigError, match=r"train_tokenizer.chosen: bbpe-16384; limit bbpe-8192, bbpe-32768"):
+        chosen([SMALL, LARGE], chosen="bbpe-16384")
+    with pytest.raises(ConfigError, match=r"train_tokenizer.chosen: base; limit a candidate of the kinds bbpe"):
+        TrainTokenizerConfig(chosen="base")
 
 
 def test_the_reason_says_what_it_rests_on() -> None:

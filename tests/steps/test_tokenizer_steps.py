@@ -179,7 +179,7 @@ def test_a_wide_tolerance_takes_the_smaller_one(tmp_path: Path, corpus: Path, ba
         (["--vocabulary_size=[64]"], "Did you mean vocabulary_sizes?"),
         (["--min_gain=nan"], "min_gain"),
         (["--vocabulary_sizes=[512]"], "vocabulary_sizes.0: 512 (Input should be greater than or equal to 576)"),
-        (['--kinds=["unigram-suffix"]'], "train_tokenizer.suffixes: []; limit at least one suffix"),
+        (['--kinds=["unigram-suffix"]'], "train_tokenizer.suffixes: []; limit at least one for"),
         (['--kinds=["unigram-suffix"]', '--suffixes=["l-r"]'], "train_tokenizer.suffixes: 'l-r'; limit letters"),
         (['--kinds=["bbpe","bbpe"]'], "kinds"),
         (
