@@ -18,7 +18,8 @@ from pipeline.local.images import LocalImage
 # here, as a checkout that is not installed has no requirements to ask for.
 DISTRIBUTIONS = (
     "sagemaker", "boto3", "torch", "transformers", "tokenizers", "datasets", "accelerate", "peft", "trl", "safetensors",
-    "pydantic", "typer", "rich", "pyyaml", "numpy", "pyarrow", "zstandard", "datasketch", "tensorboard", "liger-kernel",
+    "pydantic", "typer", "rich", "pyyaml", "numpy", "pyarrow", "zstandard", "regex", "rustbpe",
+    "gigatoken", "sentencepiece", "tensorboard", "liger-kernel",
 )  # fmt: skip
 
 
