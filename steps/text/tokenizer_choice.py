@@ -43,11 +43,10 @@ def choose(candidates: Sequence[FertilityCandidate], config: TrainTokenizerConfi
         )
     chosen, refused = climb(within, config.min_gain)
     reason = [f"{tokens_per_word(chosen):.3f} tokens a word"]
-    if refused is not None:
-        reason.append(
-            f"{refused.name}, the next larger, would save {max(0.0, gain(chosen, refused)):.1%}, not more than "
-            f"{config.min_gain:.1%}"
-        )
+    if refused is not None and (saved := gain(chosen, refused)) > 0:
+        reason.append(f"{refused.name}, the next larger, would save {saved:.1%}, not more than {config.min_gain:.1%}")
+    elif refused is not None:
+        reason.append(f"{refused.name}, the next larger, would save nothing")
     elif len(within) == 1:
         reason.append("the only candidate allowed")
     else:
