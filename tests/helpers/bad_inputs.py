@@ -320,7 +320,9 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     ),
     "corpus-one-document": lambda place: place.corpus(place.file("a.jsonl", document_lines(1))),
     "corpus-copies": lambda place: place.corpus(place.file("a.jsonl", document_lines(1) * 200)),
-    "corpus-too-small-for-vocabulary": lambda place: place.tokenizers(min_frequency="100000"),
+    "corpus-too-small-for-vocabulary": lambda place: place.tokenizers(
+        vocabulary_sizes="[768]", min_frequency="100000"
+    ),
     # --- conversations
     "conversations-missing": lambda place: place.run(conversations=place.bad / "none.jsonl"),
     "conversations-empty": lambda place: place.conversations(),
