@@ -24,7 +24,9 @@ class TrainTokenizerConfig(StepConfig):
         "the base with new tokens; replaced, the base with new tokens in place of those of other scripts",
     )
     vocabulary_sizes: tuple[Size, ...] = Field(
-        (4_096,), min_length=1, description="sizes of the bbpe and unigram kinds, special tokens included; x 64"
+        (4_096,),
+        min_length=1,
+        description="sizes of the bbpe and unigram kinds, special tokens included; multiples of 64",
     )
     extended_tokens: tuple[Annotated[int, Field(ge=64, multiple_of=64)], ...] = Field(
         (16_384,), min_length=1, description="numbers of new tokens of the kind extended; multiples of 64"
@@ -32,7 +34,7 @@ class TrainTokenizerConfig(StepConfig):
     suffixes: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         (), description="suffixes that unigram-suffix cuts words at; azerbaijani and turkish stand for our lists"
     )
-    min_frequency: int = Field(2, ge=1, description="times a pair must occur in the training text to be merged")
+    min_frequency: int = Field(2, ge=1, description="times a pair must occur to be merged; all kinds but unigram")
     max_training_bytes: int = Field(
         500_000_000,
         ge=10_000,

@@ -268,8 +268,15 @@ def help_text(
         lines.append(f"  --checkpoints DIR  {use}, optional")
     lines += ["", "Settings:"]
     for field_name, info in config_type.model_fields.items():
-        default = "required" if info.is_required() else f"default {info.default}"
+        default = "required" if info.is_required() else f"default {as_given(info.default)}"
         values = f"; one of {', '.join(words)}" if (words := choices(info.annotation)) else ""
         kind = "JSON LIST" if is_list(info.annotation) else "VALUE"
         lines.append(f"  --{field_name}={kind}  {info.description or ''} ({default}{values})")
     return "\n".join(lines)
+
+
+def as_given(value: object) -> str:
+    """A setting's default as the command line takes it."""
+    if isinstance(value, tuple | list):
+        return json.dumps(value, ensure_ascii=False)
+    return "empty" if value == "" else str(value)
