@@ -21,6 +21,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from steps.configs.train_tokenizer import TrainTokenizerConfig
+from steps.configs.vocabulary import VOCABULARY_MULTIPLE
 from steps.contract import (
     Folder,
     StepError,
@@ -33,7 +34,7 @@ from steps.contract import (
     write_json,
 )
 from steps.schemas.fertility import MEASURE_NAMES, FertilityCandidate, FertilityChange, FertilityReport, TextName
-from steps.text.bbpe import SMALLEST_VOCABULARY, VOCABULARY_MULTIPLE, load_fast_tokenizer
+from steps.text.bbpe import SMALLEST_VOCABULARY, load_fast_tokenizer
 from steps.text.candidates import Candidate, CandidateTraining
 from steps.text.chat_template import BOS_TOKEN, CHAT_TEMPLATE, EOS_TOKEN, PAD_TOKEN
 from steps.text.corpus import first_documents, read_summary

@@ -6,11 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from steps.configs.vocabulary import VOCABULARY_MULTIPLE
 from steps.contract import LARGEST_SEED, ConfigError, StepConfig
 
 Kind = Literal["bbpe", "bbpe-apostrophe", "unigram", "unigram-suffix", "extended", "replaced"]
-# 256 bytes and 256 special tokens come before the first merge; 64 is VOCABULARY_MULTIPLE of steps/text/bbpe.py.
-Size = Annotated[int, Field(ge=576, multiple_of=64)]
+# 256 bytes and 256 special tokens come before the first merge.
+Size = Annotated[int, Field(ge=512 + VOCABULARY_MULTIPLE, multiple_of=VOCABULARY_MULTIPLE)]
+NewTokens = Annotated[int, Field(ge=VOCABULARY_MULTIPLE, multiple_of=VOCABULARY_MULTIPLE)]
 
 
 class TrainTokenizerConfig(StepConfig):
@@ -28,7 +30,7 @@ class TrainTokenizerConfig(StepConfig):
         min_length=1,
         description="sizes of the bbpe and unigram kinds, special tokens included; multiples of 64",
     )
-    extended_tokens: tuple[Annotated[int, Field(ge=64, multiple_of=64)], ...] = Field(
+    extended_tokens: tuple[NewTokens, ...] = Field(
         (16_384,), min_length=1, description="numbers of new tokens of the kind extended; multiples of 64"
     )
     suffixes: tuple[Annotated[str, Field(min_length=1)], ...] = Field(

@@ -42,8 +42,6 @@ _NAMED = [
 ]
 # Llama 3.2's 256 special tokens in the order of their ids; they follow the vocabulary of the merges.
 SPECIAL_TOKENS = [*_NAMED, *(f"<|reserved_special_token_{number}|>" for number in range(3, 256 - len(_NAMED) + 3))]
-# A vocabulary of a multiple of 64 rows keeps matrix products on fast paths of the hardware.
-VOCABULARY_MULTIPLE = 64
 SMALLEST_VOCABULARY = 256 + len(SPECIAL_TOKENS)
 
 

@@ -12,11 +12,11 @@ from typing import Literal
 from tokenizers import Tokenizer
 
 from steps.configs.train_tokenizer import Kind, TrainTokenizerConfig
+from steps.configs.vocabulary import VOCABULARY_MULTIPLE
 from steps.text.bbpe import (
     APOSTROPHE_PATTERN,
     LLAMA_3_PATTERN,
     SMALLEST_VOCABULARY,
-    VOCABULARY_MULTIPLE,
     learnt_tokens,
     shrink,
     train_bbpe,

@@ -20,7 +20,11 @@ def write_base(folder: Path, tokenizer: Tokenizer, *, tied: bool = True) -> Path
     """A folder with the tokenizer, an embedding (and a head, where they are not tied) of width 16 and 40,000 further
     parameters."""
     write_tokenizer_folder(tokenizer, folder, CONTEXT_TOKENS)
-    rows = tokenizer.get_vocab_size(with_added_tokens=True)
+    return write_weights(folder, tokenizer.get_vocab_size(with_added_tokens=True), tied=tied)
+
+
+def write_weights(folder: Path, rows: int, *, tied: bool = True) -> Path:
+    """Weights and configuration beside a tokenizer of so many tokens; gives the folder back."""
     tensors = {
         "model.embed_tokens.weight": numpy.zeros((rows, WIDTH), numpy.float16),
         "model.layers.0.weight": numpy.zeros((200, 200), numpy.float16),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy
 import pytest
+from tokenizer_bases import write_weights
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from steps.configs.prepare_corpus import PrepareCorpusConfig
@@ -104,11 +105,12 @@ def test_both_tokenizers_cut_the_same_documents_in_the_same_order(tmp_path: Path
     base = tokenizer_folder(
         tmp_path / "base", ["<|endoftext|>", "<|im_start|>"], {**PLAIN, "bos_token": None, "eos_token": "<|endoftext|>"}
     )
+    write_weights(base, load_fast_tokenizer(base).get_vocab_size(with_added_tokens=True))
     folders = {name: tmp_path / name for name in ("corpus", "tokenizer", "chosen", "base_blocks")}
     prepared = [f"--corpus={SAMPLE}", f"--output={folders['corpus']}", "--train_shards=2", "--validation_share=0.1"]
     assert run_step(prepare_corpus, PrepareCorpusConfig, PREPARE_FOLDERS, arguments=prepared) == EXIT_DONE
     trained = [f"--corpus={folders['corpus']}", f"--base_model={base}", f"--output={folders['tokenizer']}"]
-    trained.append("--vocabulary_sizes=[1024]")
+    trained += ["--vocabulary_sizes=[1024]", "--max_vocabulary_parameters_share=1"]
     assert run_step(train_tokenizer, TrainTokenizerConfig, TRAIN_FOLDERS, reports=REPORTS, arguments=trained) == 0
     blocks = {}
     for name in ("chosen", "base_blocks"):
