@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pipeline.config import CARRIED_TO_STEPS, PipelineConfig
 from steps.contract import EXIT_DONE, EXIT_USER_ERROR, ConfigError, StepError
-from steps.contract.model_folder import check_base_model, context_limit
+from steps.contract.model_folder import check_base_model, check_byte_level_bpe, context_limit, read_fast_tokenizer
 
 
 def check_inputs(config: PipelineConfig, paths: Mapping[str, Path], environment: Mapping[str, str]) -> None:
@@ -26,6 +26,8 @@ def check_inputs(config: PipelineConfig, paths: Mapping[str, Path], environment:
     if (base_model := paths.get("base_model")) is not None:
         try:
             check_base_model(base_model, trust_remote_code=trusts_remote_code(config))
+            if {"extended", "replaced"} & {*config.train_tokenizer.kinds}:
+                check_byte_level_bpe(read_fast_tokenizer(base_model))
         except StepError as error:
             value = f"{error.subject}: {error.value}"
             raise StepError("data.base_model", value, limit=error.limit, remedy=error.remedy) from error

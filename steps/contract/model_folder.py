@@ -7,6 +7,7 @@ again. All checks raise StepError, whose subject is the folder or the file at fa
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,24 @@ def check_tokenizer_files(folder: Path) -> int:
     _check_document_marks(folder)
     plain = set(vocabulary) if isinstance(vocabulary, dict) else {entry[0] for entry in vocabulary}
     return len(plain | {entry["content"] for entry in tokenizer.get("added_tokens") or []})
+
+
+def read_fast_tokenizer(folder: Path) -> dict[str, Any]:
+    """tokenizer.json."""
+    return _read_object(folder / "tokenizer.json")
+
+
+def check_byte_level_bpe(tokenizer: Mapping[str, Any]) -> None:
+    """A tokenizer.json whose tokenizer can be given new tokens: byte-level BPE."""
+    kind = (tokenizer.get("model") or {}).get("type") or "unknown"
+    is_byte_level = '"ByteLevel"' in json.dumps([tokenizer.get("pre_tokenizer"), tokenizer.get("decoder")])
+    if kind != "BPE" or not is_byte_level:
+        raise StepError(
+            "base model's tokenizer",
+            f"{kind}{'' if is_byte_level else ' without byte level'}",
+            limit="byte-level BPE for the candidates extended and replaced",
+            remedy="Leave extended and replaced out of train_tokenizer.kinds.",
+        )
 
 
 def read_tokenizer_settings(folder: Path) -> dict[str, Any]:

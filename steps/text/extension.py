@@ -20,7 +20,7 @@ from typing import Any
 import regex
 from tokenizers import AddedToken, Tokenizer, models
 
-from steps.contract import StepError
+from steps.contract.model_folder import check_byte_level_bpe
 from steps.text.bbpe import begin_with_bos
 from steps.text.byte_characters import bytes_of, spell
 from steps.text.chat_template import (
@@ -52,14 +52,7 @@ class Base:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.parts: dict[str, Any] = json.loads(tokenizer.to_str())
         model = self.parts["model"]
-        is_byte_level = '"ByteLevel"' in json.dumps([self.parts["pre_tokenizer"], self.parts["decoder"]])
-        if model["type"] != "BPE" or not is_byte_level:
-            raise StepError(
-                "base model's tokenizer",
-                f"{model['type']}{'' if is_byte_level else ' without byte level'}",
-                limit="byte-level BPE for the candidates extended and replaced",
-                remedy="Leave extended and replaced out of train_tokenizer.kinds.",
-            )
+        check_byte_level_bpe(self.parts)
         self.model = tokenizer.model
         self.vocabulary: dict[str, int] = dict(model["vocab"])
         self.merges: list[Pair] = [(first, second) for first, second in model["merges"]]

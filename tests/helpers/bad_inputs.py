@@ -81,11 +81,6 @@ class Place:
         change(self.bad / "model")
         return self.run(*more, base_model=self.bad / "model")
 
-    def model_to_extend(self, change: Callable[[Path], object]) -> BadInput:
-        """A run on a changed copy of the base model, whose tokenizer cannot be extended."""
-        self.model(change)
-        return self.tokenizers(self.bad / "model", kinds='["extended"]')
-
 
 def messages(*roles: str) -> dict[str, Any]:
     return {"messages": [{"role": role, "content": f"Salam {number}"} for number, role in enumerate(roles)]}
@@ -370,7 +365,9 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     "model-slow-tokenizer": lambda place: place.model(slow_tokenizer_only),
     "model-tokenizer-cut": lambda place: place.model(lambda folder: keep_half(folder / "tokenizer.json")),
     "model-tokenizer-not-byte-level": lambda place: place.model(not_byte_level),
-    "model-tokenizer-cannot-be-extended": lambda place: place.model_to_extend(spell_as_sentencepiece),
+    "model-tokenizer-cannot-be-extended": lambda place: place.model(
+        spell_as_sentencepiece, "--set", "train_tokenizer.kinds=[extended]"
+    ),
     "model-tokenizer-without-document-marks": lambda place: place.model(remove_document_marks),
     "model-fewer-rows-than-tokens": lambda place: place.model(more_tokens_than_rows),
     "model-vocabulary-differs": lambda place: place.model(settings_changed(vocab_size=512)),
