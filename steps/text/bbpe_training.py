@@ -61,9 +61,11 @@ def train_merges(texts: Texts, vocabulary_size: int, min_frequency: int, pattern
     trainer.train_from_iterator(iter(read), vocabulary_size, TEXTS_AT_ONCE, pattern)
     tokens = [bytes(token) for token, _ in sorted(trainer.get_mergeable_ranks(), key=lambda pair: pair[1])]
     learnt = LearntTokens(tokens)
-    kept = tokens[256 : count_frequent(learnt, read, min_frequency, pattern)]
-    pairs = [learnt.pairs[token] for token in kept]
-    return vocabulary_of(kept), [(spell(first), spell(second)) for first, second in pairs]
+    kept = tokens[: count_frequent(learnt, read, min_frequency, pattern)]
+    spelled = {token: spell(token) for token in kept}
+    pairs = [learnt.pairs[token] for token in kept[256:]]
+    merges = [(spelled[first], spelled[second]) for first, second in pairs]
+    return vocabulary_of(spelled[token] for token in kept[256:]), merges
 
 
 def _train_by_tokenizers(
@@ -111,7 +113,12 @@ def in_pieces(texts: Texts, most_bytes: int = MOST_TRAINING_BYTES) -> Iterator[s
             value, limit = f"more than {most_bytes:,} bytes", "what a trainer counts in 32 bits"
             remedy = "Lower train_tokenizer.max_training_bytes."
             raise StepError("training text", value, limit=limit, remedy=remedy)
-        yield from pieces_of(text)
+        if len(text) <= RUN_CHARACTERS:
+            # Most texts of some corpora: a generator for each would cost as much as reading it.
+            if text:
+                yield text
+        else:
+            yield from pieces_of(text)
 
 
 def pieces_of(text: str) -> Iterator[str]:
@@ -138,10 +145,9 @@ def _last_boundary(text: str, start: int, end: int) -> int | None:
     return places[-1] if places else None
 
 
-def vocabulary_of(merged: Iterable[bytes]) -> dict[str, int]:
-    """Id by spelling: the 256 bytes in the order of their characters, then what was merged."""
-    spellings = [*byte_of_character(), *(spell(token) for token in merged)]
-    return {spelling: number for number, spelling in enumerate(spellings)}
+def vocabulary_of(merged: Iterable[str]) -> dict[str, int]:
+    """Id by spelling: the 256 bytes in the order of their characters, then the spellings of what was merged."""
+    return {spelling: number for number, spelling in enumerate([*byte_of_character(), *merged])}
 
 
 class LearntTokens:
@@ -168,10 +174,13 @@ class LearntTokens:
             for place in range(1, len(token))
             if known(token[place:], rank) < rank and known(token[:place], rank) < rank
         ]
-        if len(splits) > 1:
-            splits = [(first, second) for first, second in splits if self._stay_apart(first, second, rank)]
-        assert len(splits) == 1, f"{token!r} is made of {splits}"
-        return splits[0]
+        if len(splits) == 1:
+            return splits[0]
+        # Of several one is the pair; the longest first part is it most often.
+        for first, second in reversed(splits):
+            if self._stay_apart(first, second, rank):
+                return first, second
+        raise AssertionError(f"{token!r} is made of none of {splits}")
 
     def _stay_apart(self, first: bytes, second: bytes, rank: int) -> bool:
         """Whether no merge below a rank joins bytes of two neighbouring tokens.
