@@ -75,8 +75,7 @@ def write_parts(
         )
 
     report_progress(0, len(shards), "shards")
-    # gigatoken encodes in threads of its own; while it does one shard, the other is read and packed.
-    with ThreadPoolExecutor(2 if encoder.is_fast else 1) as threads:
+    with ThreadPoolExecutor(encoder.threads) as threads:
         written = zip(shards, threads.map(write, shards), strict=True)
         for done, ((split, shard), summary) in enumerate(written, start=1):
             parts[split].append(summary)

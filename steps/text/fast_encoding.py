@@ -13,6 +13,8 @@ with such code points, which are next to none, are tokenizers' in any case.
 from __future__ import annotations
 
 import json
+import os
+import queue
 import tempfile
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -32,7 +34,10 @@ CHUNK_BYTES, PLAIN_CHUNK_BYTES = 8 << 20, 1 << 20
 # Of each chunk so many documents are encoded twice, spread from the first to the last, and the corpus' first ones.
 CHECKED_DOCUMENTS, FIRST_DOCUMENTS = 4, 32
 # A line longer than this is not checked: it would take longer than the chunk.
-LONGEST_CHECKED_LINE_BYTES = 16 << 10
+LONGEST_CHECKED_LINE_BYTES = 4 << 10
+# Each thread has a gigatoken of its own, which keeps the words that it has met: its own threads begin anew with each
+# call. Beyond so many what Python does between the calls is in the way.
+MOST_THREADS = 8
 # Where programs that split text into tokens are known to differ.
 HARD_TEXTS = (
     "", " ", "a", "\n", "\0", "a\0b\0\0", "\t\tx", "\r\n\r\nCRLF\r\n", " \n \n\n x  y   z    ", "x" + " " * 300 + "y",
@@ -60,9 +65,12 @@ class _NotUsableError(Exception):
 class CorpusEncoder:
     """Token ids of the documents of prepared shards, those of steps.text.bbpe.encode_as_text."""
 
-    def __init__(self, tokenizer: Tokenizer, *, fast: bool = True, chunk_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, fast: bool = True, chunk_bytes: int = CHUNK_BYTES, threads: int | None = None
+    ) -> None:
         """tokenizer: special tokens stay text to it. fast: False leaves all to tokenizers. chunk_bytes: what gigatoken
-        is given at once.
+        is given at once. threads: shards that it encodes at once; one for each processor, up to MOST_THREADS, if none
+        are given.
 
         Warns where gigatoken cannot be used.
         """
@@ -70,15 +78,21 @@ class CorpusEncoder:
         # For good: shards may be encoded at once, and encode_as_text would set it back for another.
         tokenizer.encode_special_tokens = True
         self._fast: _FastEncoder | None = None
+        self._threads = max(1, min(threads or os.cpu_count() or 1, MOST_THREADS))
         if fast:
             try:
-                self._fast = _FastEncoder(tokenizer, chunk_bytes)
+                self._fast = _FastEncoder(tokenizer, chunk_bytes, self._threads)
             except (_NotUsableError, IdsDifferError) as reason:
                 self.turn_off(str(reason))
 
     @property
     def is_fast(self) -> bool:
         return self._fast is not None
+
+    @property
+    def threads(self) -> int:
+        """How many shards are worth encoding at once: tokenizers has threads of its own."""
+        return self._threads if self.is_fast else 1
 
     def turn_off(self, reason: str) -> None:
         """From here on tokenizers encodes, and the log says why."""
@@ -94,32 +108,44 @@ class CorpusEncoder:
 
 
 class _FastEncoder:
-    def __init__(self, tokenizer: Tokenizer, chunk_bytes: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, chunk_bytes: int, threads: int) -> None:
         """Raises _NotUsableError, or IdsDifferError where the ids of HARD_TEXTS are other ones."""
         self._tokenizer = tokenizer
-        self._gigatoken, self._source_type = _load_gigatoken(tokenizer)
+        engine, self._source_type = _load_gigatoken(tokenizer)
         self._token_bytes = _token_bytes(tokenizer)
         self._is_young = _young_code_points()
+        self._begins_young = _young_beginnings(self._is_young)
         self._chunk_bytes = chunk_bytes
         self._unchecked_firsts = FIRST_DOCUMENTS
+        self._engines: queue.SimpleQueue[Any] = queue.SimpleQueue()
         lines = "".join(json.dumps({"id": "0", "text": text}, ensure_ascii=False) + "\n" for text in HARD_TEXTS)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "hard.jsonl")
             path.write_bytes(lines.encode())
-            encoded = self._encode_file(path)
-        self._compare(encoded, range(len(HARD_TEXTS)), HARD_TEXTS)
+            # Each is proved, and makes its tables ready.
+            for number in range(threads):
+                own = engine if number == 0 else _load_gigatoken(tokenizer)[0]
+                self._compare(self._encode_file(own, path), range(len(HARD_TEXTS)), HARD_TEXTS)
+                self._engines.put(own)
 
     def encode_shard(self, shard: Path) -> Iterator[EncodedDocuments]:
+        engine = self._engines.get()
+        try:
+            yield from self._encode_with(engine, shard)
+        finally:
+            self._engines.put(engine)
+
+    def _encode_with(self, engine: Any, shard: Path) -> Iterator[EncodedDocuments]:
         with tempfile.TemporaryDirectory() as folder:
             path = shard if shard.stat().st_size <= self._chunk_bytes else Path(folder, "chunk.jsonl")
             for chunk in _read_chunks(shard, self._chunk_bytes):
                 if path != shard:
                     path.write_bytes(chunk)
-                yield self._encode_chunk(chunk, path)
+                yield self._encode_chunk(engine, chunk, path)
 
-    def _encode_chunk(self, chunk: bytes, path: Path) -> EncodedDocuments:
+    def _encode_chunk(self, engine: Any, chunk: bytes, path: Path) -> EncodedDocuments:
         """chunk: whole lines. path: where gigatoken finds them."""
-        encoded = self._encode_file(path)
+        encoded = self._encode_file(engine, path)
         numbers, texts, lines = _documents_to_check(chunk, self._unchecked_firsts)
         if len(encoded.offsets) - 1 != lines:
             raise IdsDifferError(f"gigatoken finds {len(encoded.offsets) - 1} documents in {lines} lines")
@@ -130,19 +156,20 @@ class _FastEncoder:
 
     def _with_young_documents(self, chunk: bytes, encoded: EncodedDocuments) -> EncodedDocuments:
         """With tokenizers' ids of the documents that hold code points younger than either table may know."""
-        starts = {chunk.rfind(b"\n", 0, place) + 1 for place in _young_places(chunk, self._is_young).tolist()}
+        places = _young_places(chunk, self._is_young, self._begins_young).tolist()
+        if not places:
+            return encoded
+        starts = {chunk.rfind(b"\n", 0, place) + 1 for place in places}
         numbers, texts = _documents_at(chunk, starts)[:2]
         lengths, pieces, end = numpy.diff(encoded.offsets), [], 0
         for number, wanted in zip(numbers, encode_as_text(self._tokenizer, texts), strict=True):
             pieces += [encoded.ids[end : encoded.offsets[number]], numpy.array(wanted.ids, dtype=numpy.uint32)]
             lengths[number], end = len(wanted.ids), encoded.offsets[number + 1]
-        if not pieces:
-            return encoded
         ids = numpy.concatenate([*pieces, encoded.ids[end:]])
         return EncodedDocuments(ids, numpy.concatenate([[0], numpy.cumsum(lengths)]), encoded.bytes)
 
-    def _encode_file(self, path: Path) -> EncodedDocuments:
-        layout = self._gigatoken.encode_files(self._source_type([str(path)], field="text")).layout
+    def _encode_file(self, engine: Any, path: Path) -> EncodedDocuments:
+        layout = engine.encode_files(self._source_type([str(path)], field="text"), parallel=False).layout
         offsets = numpy.asarray(layout.offsets.data, dtype=numpy.int64)
         ids = numpy.asarray(layout.content.data)[offsets[0] : offsets[-1]]
         return EncodedDocuments(ids, offsets - offsets[0], self._bytes_of(ids))
@@ -154,7 +181,7 @@ class _FastEncoder:
         """Raises IdsDifferError where the documents of these numbers have other ids, or another length in bytes."""
         for number, text, wanted in zip(numbers, texts, encode_as_text(self._tokenizer, texts), strict=True):
             ids = encoded.ids[encoded.offsets[number] : encoded.offsets[number + 1]]
-            if ids.tolist() != wanted.ids or self._bytes_of(ids) != len(text.encode()):
+            if ids.tolist() != wanted.ids or int(self._token_bytes[ids].sum()) != len(text.encode()):
                 raise IdsDifferError(f"gigatoken gives other ids for {text[:60]!r}")
 
 
@@ -223,11 +250,25 @@ def _young_code_points() -> numpy.ndarray:
     return is_young
 
 
-def _young_places(chunk: bytes, is_young: numpy.ndarray) -> numpy.ndarray:
+def _young_beginnings(is_young: numpy.ndarray) -> numpy.ndarray:
+    """bool [0x10000]: two bytes, the first one high, that begin a young code point in UTF-8."""
+    begins = numpy.zeros(1 << 16, dtype=bool)
+    of_three, of_four = numpy.split(
+        numpy.flatnonzero(is_young), numpy.searchsorted(numpy.flatnonzero(is_young), [1 << 16])
+    )
+    begins[(0xE0 | of_three >> 12) << 8 | 0x80 | (of_three >> 6 & 0x3F)] = True
+    begins[(0xF0 | of_four >> 18) << 8 | 0x80 | (of_four >> 12 & 0x3F)] = True
+    return begins
+
+
+def _young_places(chunk: bytes, is_young: numpy.ndarray, begins_young: numpy.ndarray) -> numpy.ndarray:
     """Where young code points start in UTF-8 bytes: they take three or four."""
     text = numpy.frombuffer(chunk, dtype=numpy.uint8)
     places = numpy.flatnonzero(text >= 0xE0)
+    # The first two bytes stand for 64 code points, or for 4,096: mostly none of them is young.
     first = text[places]
+    may_be = begins_young[first.astype(numpy.uint16) << 8 | text[places + 1]]
+    places, first = places[may_be], first[may_be]
     codes = (first & 0x0F).astype(numpy.int32) << 12
     codes |= (text[places + 1] & 0x3F).astype(numpy.int32) << 6
     codes |= text[places + 2] & 0x3F

@@ -45,7 +45,8 @@ def run_once(corpus: Path, trained: Path, output: Path, fast: bool) -> None:
 
     imported = time.perf_counter()
     vocabulary = vocabulary_of(trained / "tokenizer")
-    encoder = CorpusEncoder(load_fast_tokenizer(trained / "tokenizer"), fast=fast)
+    threads = int(os.environ["RAYON_NUM_THREADS"])
+    encoder = CorpusEncoder(load_fast_tokenizer(trained / "tokenizer"), fast=fast, threads=threads)
     assert encoder.is_fast == fast, "gigatoken does not give tokenizers' ids, see the warning"
     folders = StepFolders(output, inputs={"corpus": corpus, "tokenizer": trained})
     ready, processor = time.perf_counter(), time.process_time()
