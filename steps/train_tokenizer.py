@@ -74,6 +74,7 @@ def train_tokenizer(config: TrainTokenizerConfig, folders: StepFolders) -> dict[
         write_tokenizer_folder(candidate.tokenizer, candidates_folder / candidate.name, model_size.context_tokens)
         measured.append(measure(candidate, texts, base, model_size))
         report_progress(min(len(measured), training.expected()), 1 + training.expected(), "candidates")
+    report_progress(1 + training.expected(), 1 + training.expected(), "candidates")
     if len(measured) == 1:
         value = "gives no candidate (" + "; ".join(f"{name}: {why}" for name, why in training.left_out.items()) + ")"
         limit = f"{SMALLEST_VOCABULARY} tokens, the bytes and the special ones, and {VOCABULARY_MULTIPLE} more"

@@ -109,6 +109,17 @@ def test_a_selection_runs_the_steps_named_and_says_so(place: Workplace) -> None:
     assert len(place.versions()) == 1
 
 
+def test_two_instances_share_the_shards_and_give_what_one_gives(place: Workplace) -> None:
+    """Two processes at once, each with its own parts and seal, as two instances of a processing job have."""
+    of_one = read_seal(place.output("TokenizeCorpus"))
+    two = ("--set", "compute.tokenize_corpus.instance_count=2", "--only", "TokenizeCorpus")
+    assert place.run(*two).returncode == EXIT_DONE
+    assert place.states()["TokenizeCorpus"] == "Succeeded"
+    seals = sorted(path.name for path in place.output("TokenizeCorpus").glob("manifest*"))
+    assert seals == ["manifest.part-00000-of-00002.json", "manifest.part-00001-of-00002.json"]
+    assert read_seal(place.output("TokenizeCorpus")).content_digest == of_one.content_digest
+
+
 def test_a_fine_tuning_setting_reruns_what_follows_alone(place: Workplace) -> None:
     assert place.run("--set", "fine_tune.learning_rate=0.001").returncode == EXIT_DONE
     states = place.states()
