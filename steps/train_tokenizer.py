@@ -21,7 +21,6 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from steps.configs.train_tokenizer import TrainTokenizerConfig
-from steps.configs.vocabulary import VOCABULARY_MULTIPLE
 from steps.contract import (
     Folder,
     StepError,
@@ -43,6 +42,7 @@ from steps.text.fertility_plot import draw_fertility
 from steps.text.tokenizer_choice import choose
 from steps.text.training_sample import TrainingSample
 from steps.text.vocabulary_cost import ModelSize
+from steps.vocabulary_size import VOCABULARY_MULTIPLE
 
 FOLDERS = [Folder("corpus"), Folder("base_model", sealed=False)]
 # They hold seconds and bytes of memory, and tokenizers that no later step reads.

@@ -112,8 +112,10 @@ def test_a_selection_runs_the_steps_named_and_says_so(place: Workplace) -> None:
 def test_two_instances_share_the_shards_and_give_what_one_gives(place: Workplace) -> None:
     """Two processes at once, each with its own parts and seal, as two instances of a processing job have."""
     of_one = read_seal(place.output("TokenizeCorpus"))
-    two = ("--set", "compute.tokenize_corpus.instance_count=2", "--only", "TokenizeCorpus")
-    assert place.run(*two).returncode == EXIT_DONE
+    of_two = {"instance_type": "ml.m5.large", "instance_count": 2}
+    settings = [f"--set=compute.tokenize_corpus.{name}={value}" for name, value in of_two.items()]
+    ran = place.run(*settings, "--only", "TokenizeCorpus")
+    assert ran.returncode == EXIT_DONE, ran.stderr
     assert place.states()["TokenizeCorpus"] == "Succeeded"
     seals = sorted(path.name for path in place.output("TokenizeCorpus").glob("manifest*"))
     assert seals == ["manifest.part-00000-of-00002.json", "manifest.part-00001-of-00002.json"]

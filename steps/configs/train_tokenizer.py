@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from steps.configs.vocabulary import VOCABULARY_MULTIPLE
 from steps.contract import LARGEST_SEED, ConfigError, StepConfig
+from steps.vocabulary_size import VOCABULARY_MULTIPLE
 
 Kind = Literal["bbpe", "bbpe-apostrophe", "unigram", "unigram-suffix", "extended", "replaced"]
 # 256 bytes and 256 special tokens come before the first merge.

@@ -12,7 +12,6 @@ from typing import Literal
 from tokenizers import Tokenizer
 
 from steps.configs.train_tokenizer import Kind, TrainTokenizerConfig
-from steps.configs.vocabulary import VOCABULARY_MULTIPLE
 from steps.text.bbpe import (
     APOSTROPHE_PATTERN,
     LLAMA_3_PATTERN,
@@ -25,6 +24,7 @@ from steps.text.extension import NEEDED_TOKENS, Base, count_base_pretokens, exte
 from steps.text.pretokens import count_pretokens
 from steps.text.suffixes import AZERBAIJANI_SUFFIXES, TURKISH_SUFFIXES, split_counts, suffix_pattern
 from steps.text.unigram import train_unigram
+from steps.vocabulary_size import VOCABULARY_MULTIPLE
 
 SUFFIX_LISTS = {"azerbaijani": AZERBAIJANI_SUFFIXES, "turkish": TURKISH_SUFFIXES}
 

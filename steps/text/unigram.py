@@ -20,10 +20,10 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, models
 
-from steps.configs.vocabulary import VOCABULARY_MULTIPLE
 from steps.contract import StepError
 from steps.text.bbpe import LLAMA_3_PATTERN, SMALLEST_VOCABULARY, SPECIAL_TOKENS, finish
 from steps.text.byte_characters import byte_of_character, spell
+from steps.vocabulary_size import VOCABULARY_MULTIPLE
 
 # The most frequent pre-tokens that a training looks at, and the longest, in bytes: what lies beyond teaches no piece
 # that a vocabulary has room for, and costs time and memory.

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from steps.configs.vocabulary import VOCABULARY_MULTIPLE
 from steps.contract.model_folder import HEAD, context_limit, input_matrix, read_tensors, text_settings
+from steps.vocabulary_size import VOCABULARY_MULTIPLE
 
 # Of a model that names no limit.
 USUAL_CONTEXT_TOKENS = 2_048

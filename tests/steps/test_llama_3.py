@@ -14,10 +14,10 @@ from llama_3 import declared_by_meta, llama_3_ranks, llama_3_tokenizer, write_ll
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from steps.configs.vocabulary import VOCABULARY_MULTIPLE
 from steps.text.bbpe import LLAMA_3_PATTERN, SPECIAL_TOKENS, encode_as_text, load_fast_tokenizer
 from steps.text.byte_characters import byte_of_character
 from steps.text.chat_template import BOS_TOKEN, END_OF_TURN_TOKEN, EOS_TOKEN, PAD_TOKEN
+from steps.vocabulary_size import VOCABULARY_MULTIPLE
 
 REAL_TEXT = Path(os.environ.get("LANGADAPT_REAL_TEXT", Path(__file__).parents[2].parent / "shared" / "data"))
 TOKENS = 128_000
