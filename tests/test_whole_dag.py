@@ -200,6 +200,7 @@ def test_one_byte_of_the_corpus_reruns_everything(place: Workplace) -> None:
     assert {place.states()[name] for name in JOB_STEPS} == {"Succeeded"}
 
 
+@pytest.mark.verify  # forty seconds and more
 def test_an_ablation_carries_the_base_tokenizer_through_the_same_documents(place: Workplace) -> None:
     branch = ("TokenizeCorpusBase", "ContinuedPretrainingBase")
     # A quarter of a pass costs a quarter of the time.
