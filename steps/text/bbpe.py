@@ -51,7 +51,7 @@ def train_bbpe(texts: Texts, vocabulary_size: int, min_frequency: int, pattern: 
 
     A text may give fewer; `learnt_tokens` says how many. Raises StepError for a size below bytes and special tokens.
     """
-    _check_size(vocabulary_size)
+    check_size(vocabulary_size)
     vocabulary, merges = train_merges(texts, vocabulary_size - len(SPECIAL_TOKENS), min_frequency, pattern)
     return assemble(vocabulary, merges, pattern)
 
@@ -61,7 +61,8 @@ def learnt_tokens(tokenizer: Tokenizer) -> int:
     return tokenizer.get_vocab_size(with_added_tokens=True)
 
 
-def _check_size(vocabulary_size: int) -> None:
+def check_size(vocabulary_size: int) -> None:
+    """Raises StepError for a size that leaves no room behind bytes and special tokens."""
     if vocabulary_size < SMALLEST_VOCABULARY:
         raise StepError(
             "train_tokenizer.vocabulary_sizes",
@@ -76,7 +77,7 @@ def shrink(tokenizer: Tokenizer, vocabulary_size: int) -> Tokenizer:
 
     It keeps the pattern. Raises StepError where the training text gave fewer tokens, and as train_bbpe does.
     """
-    _check_size(vocabulary_size)
+    check_size(vocabulary_size)
     model = json.loads(tokenizer.to_str())["model"]
     wanted = vocabulary_size - len(SPECIAL_TOKENS)
     vocabulary = {token: number for token, number in model["vocab"].items() if number < wanted}

@@ -20,7 +20,8 @@ from steps.text.bbpe import (
     shrink,
     train_bbpe,
 )
-from steps.text.extension import NEEDED_TOKENS, Base, count_base_pretokens, extend, replace
+from steps.text.chat_template import CHAT_TOKENS
+from steps.text.extension import Base, count_base_pretokens, extend, replace
 from steps.text.pretokens import count_pretokens
 from steps.text.suffixes import AZERBAIJANI_SUFFIXES, TURKISH_SUFFIXES, split_counts, suffix_pattern
 from steps.text.unigram import train_unigram
@@ -105,7 +106,7 @@ class CandidateTraining:
         for asked in sorted(self.config.extended_tokens):
             started = time.monotonic()
             tokenizer = extend(self._base, self._counts, self._kept, asked, self.config.min_frequency)
-            learnt = len(tokenizer.get_vocab().keys() - self.base.get_vocab().keys() - {*NEEDED_TOKENS})
+            learnt = len(tokenizer.get_vocab().keys() - self.base.get_vocab().keys() - {*CHAT_TOKENS})
             name = f"extended-{asked}"
             if learnt < asked:
                 self.left_out[name] = f"the training text gives {learnt:,} new tokens"

@@ -12,6 +12,8 @@ START_HEADER_TOKEN = "<|start_header_id|>"
 END_HEADER_TOKEN = "<|end_header_id|>"
 END_OF_TURN_TOKEN = "<|eot_id|>"
 PAD_TOKEN = "<|finetune_right_pad_id|>"
+# What a tokenizer must have for the template, and around documents.
+CHAT_TOKENS = (BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, START_HEADER_TOKEN, END_HEADER_TOKEN, END_OF_TURN_TOKEN)
 
 # Writes the one BOS itself: what it renders is tokenised with add_special_tokens=False (apply_chat_template does so).
 CHAT_TEMPLATE = """\

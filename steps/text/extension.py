@@ -23,22 +23,15 @@ from tokenizers import AddedToken, Tokenizer, models
 from steps.contract.model_folder import check_byte_level_bpe
 from steps.text.bbpe import begin_with_bos
 from steps.text.byte_characters import bytes_of, spell
-from steps.text.chat_template import (
-    BOS_TOKEN,
-    END_HEADER_TOKEN,
-    END_OF_TURN_TOKEN,
-    EOS_TOKEN,
-    PAD_TOKEN,
-    START_HEADER_TOKEN,
-)
+from steps.text.chat_template import CHAT_TOKENS
 from steps.text.merges import Pair, learn_merges
 from steps.text.pretokens import count_pretokens
 
-# What the chat template writes; a base that lacks one of them gets it.
-NEEDED_TOKENS = (BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, START_HEADER_TOKEN, END_HEADER_TOKEN, END_OF_TURN_TOKEN)
 LETTER = regex.compile(r"[\p{L}\p{M}]")
 FOREIGN_LETTER = regex.compile(r"[^\P{L}\p{Latin}]")
 SPACE_CHARACTER = spell(b" ")
+# Merges are learnt from the most frequent pre-tokens, so that memory stays in bounds.
+MOST_PRETOKENS = 300_000
 # A letter is the corpus' own from this share of all its letters on; rarer ones are names and slips.
 OWN_LETTER_SHARE = 1e-4
 
@@ -80,7 +73,7 @@ class Base:
         parts = {**self.parts, "truncation": None, "padding": None, "post_processor": None}
         parts["model"] = {**parts["model"], "vocab": ordered, "merges": [list(pair) for pair in merges]}
         tokenizer = Tokenizer.from_str(json.dumps(parts, ensure_ascii=False))
-        missing = [token for token in NEEDED_TOKENS if tokenizer.token_to_id(token) is None]
+        missing = [token for token in CHAT_TOKENS if tokenizer.token_to_id(token) is None]
         tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in missing])
         begin_with_bos(tokenizer)
         return tokenizer
@@ -143,9 +136,11 @@ def new_merges(
 
 
 def token_words(model: models.Model, counts: Mapping[str, int]) -> Counter[tuple[str, ...]]:
-    """Occurrences by the spellings of the tokens that a pre-token falls into; those of one token are left out."""
+    """Occurrences by the spellings of the tokens that a pre-token falls into; those of one token are left out, and
+    those beyond the MOST_PRETOKENS most frequent."""
     words: Counter[tuple[str, ...]] = Counter()
-    for pretoken, count in counts.items():
+    by_frequency = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    for pretoken, count in by_frequency[:MOST_PRETOKENS]:
         pieces = tuple(token.value for token in model.tokenize(pretoken))
         if len(pieces) > 1:
             words[pieces] += count

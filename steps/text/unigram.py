@@ -20,8 +20,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, models
 
-from steps.contract import StepError
-from steps.text.bbpe import LLAMA_3_PATTERN, SMALLEST_VOCABULARY, SPECIAL_TOKENS, finish
+from steps.text.bbpe import LLAMA_3_PATTERN, SMALLEST_VOCABULARY, SPECIAL_TOKENS, check_size, finish
 from steps.text.byte_characters import byte_of_character, spell
 from steps.vocabulary_size import VOCABULARY_MULTIPLE
 
@@ -62,13 +61,7 @@ def train_unigram(counts: Mapping[str, int], sizes: Sequence[int], pattern: str 
     Each size is trained by itself, so it does not matter what else is asked for. The same counts give the same
     tokenizers, byte by byte. Raises StepError for a size below bytes and special tokens.
     """
-    if min(sizes) < SMALLEST_VOCABULARY:
-        raise StepError(
-            "train_tokenizer.vocabulary_sizes",
-            min(sizes),
-            limit=f"{SMALLEST_VOCABULARY} tokens: 256 bytes and {len(SPECIAL_TOKENS)} special ones",
-            remedy="Ask for more.",
-        )
+    check_size(min(sizes))
     spelled = spell_counts(counts)
     seeds = count_seeds(spelled)
     tokenizers: dict[int, Tokenizer] = {}

@@ -12,8 +12,8 @@ from transformers import AutoTokenizer
 
 from steps.contract import StepError
 from steps.text.bbpe import encode_as_text, train_bbpe
-from steps.text.chat_template import BOS_TOKEN, END_OF_TURN_TOKEN
-from steps.text.extension import NEEDED_TOKENS, Base, count_base_pretokens, extend, own_letters, replace, replaceable
+from steps.text.chat_template import BOS_TOKEN, CHAT_TOKENS, END_OF_TURN_TOKEN
+from steps.text.extension import Base, count_base_pretokens, extend, own_letters, replace, replaceable
 from steps.text.merges import learn_merges
 from steps.train_tokenizer import write_tokenizer_folder
 
@@ -112,9 +112,7 @@ def test_a_base_without_the_chat_s_tokens_gets_them(tmp_path: Path, counts: Coun
     plain.add_special_tokens(["<|endoftext|>"])
     extended = extend(Base(plain), count_base_pretokens(plain, NEW), [], 256, 2)
     assert extended.token_to_id("<|endoftext|>") == 258
-    assert [extended.token_to_id(token) for token in NEEDED_TOKENS] == [
-        *range(259 + 256, 259 + 256 + len(NEEDED_TOKENS))
-    ]
+    assert [extended.token_to_id(token) for token in CHAT_TOKENS] == [*range(259 + 256, 259 + 256 + len(CHAT_TOKENS))]
     assert extended.encode("a").ids == [extended.token_to_id(BOS_TOKEN), alphabet["a"]]
     assert decodes_exactly(extended)
     write_tokenizer_folder(extended, tmp_path, 256)

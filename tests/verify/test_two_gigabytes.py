@@ -100,6 +100,10 @@ def test_the_three_steps_on_a_large_corpus(folder: Path) -> None:
     prove_step(
         "train_tokenizer", text_bytes, f"--corpus={prepared}", f"--base_model={base}", *sizes, f"--output={tokenizer}"
     )
+    every = ['--kinds=["bbpe","bbpe-apostrophe","unigram","unigram-suffix","extended","replaced"]']
+    every += ['--suffixes=["azerbaijani"]', f"--output={folder / 'every-kind'}"]
+    print("\nTrainTokenizer with every kind:")
+    prove_step("train_tokenizer", text_bytes, f"--corpus={prepared}", f"--base_model={base}", *sizes, *every)
     blocks = folder / "blocks"
     prove_step("tokenize_corpus", text_bytes, f"--corpus={prepared}", f"--tokenizer={tokenizer}", f"--output={blocks}")
 
