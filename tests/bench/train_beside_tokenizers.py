@@ -7,9 +7,9 @@ that the sample is trained on. All of it is trained on but az_heldout_wiki.jsonl
 where that file is not, every tenth document is held out instead.
 
 Each run is a process of its own with the same number of threads; ours and theirs take turns. What is timed begins with
-the texts in memory and ends at the whole tokenizer; imports are left out. Theirs is the configuration that ours had: the
-same pattern, bytes and least frequency, and texts as they are. Seconds are medians of the wall clock's, so that only a
-quiet machine gives good figures; the ratio bears some noise, since both suffer from it.
+the texts in memory and ends at the whole tokenizer; imports are left out. Theirs is the configuration that ours had:
+the same pattern, bytes and least frequency, and texts as they are. Seconds are medians of the wall clock's, so that
+only a quiet machine gives good figures; the ratio bears some noise, since both suffer from it.
 """
 
 from __future__ import annotations
