@@ -108,7 +108,6 @@ def fine_tune(config: FineTuneConfig, folders: StepFolders) -> dict[str, float |
         tokenizer,
         [example.input_ids for example in data.heldout[:MERGE_CHECK_CONVERSATIONS]],
         max_difference=config.max_merge_difference,
-        device=device,
         trust_remote_code=trust,
     )
     merged = load_model(folders.output, device=device, trust_remote_code=trust)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model_state_dict
+from peft.tuners.lora import LoraLayer
 from safetensors.torch import save_file
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -67,6 +70,24 @@ def lora_config(rank: int, alpha: float, dropout: float, target_modules: Sequenc
     )
 
 
+@dataclass(frozen=True)
+class LogitDifference:
+    """Largest difference of any logit on all prompts; relative: divided by the largest absolute logit expected."""
+
+    absolute: float
+    relative: float
+
+
+@dataclass(frozen=True)
+class Merge:
+    """model: base and adapter merged, float32, on the CPU. scalings: by which the adapter's layers were multiplied,
+    each value once, in ascending order. difference: of its logits from those of base with adapter."""
+
+    model: PreTrainedModel
+    scalings: tuple[float, ...]
+    difference: LogitDifference
+
+
 def merge_adapter(
     base: Path,
     adapter: Path,
@@ -75,39 +96,111 @@ def merge_adapter(
     prompts: Sequence[Sequence[int]],
     *,
     max_difference: float,
-    device: torch.device,
     trust_remote_code: bool = False,
 ) -> float:
-    """Merges in float32, writes the model to `output` in the dtype of the base's folder, returns the merge's error.
+    """Merges (see `merge_checked`), writes the model to `output` in the dtype of the base's folder, with the
+    tokenizer's special tokens, and returns the merge's relative difference.
 
-    The error is the largest difference of any logit on `prompts` between base with adapter, as read from their
-    folders, and the merged model, both in float32, divided by the largest absolute logit: rounding grows with the
-    logits. The cast to the stored dtype comes after it; what is read back from `output` must be the cast weights, bit
-    for bit. Raises StepError for an error beyond max_difference, or for weights that changed on the way.
+    The cast to the stored dtype comes after the check; what is read back from `output` must be the cast weights, bit
+    for bit. Raises StepError for a difference beyond max_difference, or for weights that changed on the way.
     """
+    merge = merge_checked(base, adapter, prompts, max_difference=max_difference, trust_remote_code=trust_remote_code)
+    # Nothing of the incoming model's own settings for generation stays.
+    merge.model.generation_config = GenerationConfig()
+    set_special_tokens(merge.model, tokenizer)
+    dtype = stored_dtype(base, trust_remote_code=trust_remote_code)
+    save_model_as(merge.model, tokenizer, output, dtype, trust_remote_code=trust_remote_code)
+    return merge.difference.relative
+
+
+def merge_checked(
+    base: Path,
+    adapter: Path,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_difference: float,
+    trust_remote_code: bool = False,
+) -> Merge:
+    """Base and adapter, as read from their folders, merged and compared on the prompts.
+
+    In float32 and on the CPU, whose memory holds what a GPU's may not: 8B parameters are 32 GB. Raises StepError where
+    the logits differ by more than max_difference of the largest, or the merged weights are not finite.
+    """
+    adapted = load_adapted(base, adapter, trust_remote_code=trust_remote_code)
+    layers = [module for module in adapted.modules() if isinstance(module, LoraLayer)]
+    scalings = {scaling for layer in layers for scaling in layer.scaling.values()}
+    expected = [prompt_logits(adapted, prompt) for prompt in prompts]
+    try:
+        merged = adapted.merge_and_unload(safe_merge=True)
+    except ValueError as error:
+        # What safe_merge raises for a layer with NaN.
+        raise StepError(
+            str(adapter), f"cannot be merged ({error})", remedy="Give an adapter of finite numbers."
+        ) from error
+    found = [prompt_logits(merged, prompt) for prompt in prompts]
+    return Merge(merged, tuple(sorted(scalings)), check_merge(expected, found, max_difference))
+
+
+def load_adapted(base: Path, adapter: Path, *, trust_remote_code: bool = False) -> PeftModel:
+    """Base with adapter, unmerged, float32, on the CPU, in evaluation mode. Raises StepError where PEFT refuses it."""
     with warnings.catch_warnings():
         # PEFT 0.21 still reads is_gradient_checkpointing, which transformers 5.24 renames.
         warnings.simplefilter("ignore", FutureWarning)
-        model = load_model(base, device=device, trust_remote_code=trust_remote_code)
-        adapted = PeftModel.from_pretrained(model, str(adapter), local_files_only=True)
-    adapted.eval()
-    expected = [prompt_logits(adapted, prompt) for prompt in prompts]
-    merged = adapted.merge_and_unload(safe_merge=True)
-    difference = relative_difference([prompt_logits(merged, prompt) for prompt in prompts], expected)
+        model = load_model(base, device=torch.device("cpu"), trust_remote_code=trust_remote_code)
+        try:
+            adapted = PeftModel.from_pretrained(model, str(adapter), torch_device="cpu", local_files_only=True)
+        except ValueError as error:
+            remedy = "Give an adapter that was trained on this model."
+            raise StepError(str(adapter), f"refused ({error})", remedy=remedy) from error
+    return adapted.eval()
+
+
+def check_merge(
+    expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor], max_difference: float
+) -> LogitDifference:
+    """Compares the logits of base with adapter with those of the merged model, [tokens, vocabulary] a prompt.
+
+    Raises StepError where the largest difference is more than max_difference of the largest absolute logit, for
+    rounding grows with the logits, where one of them is no number, or where the shapes differ.
+    """
+    shapes = [[list(tensor.shape) for tensor in tensors] for tensors in (found, expected)]
+    if shapes[0] != shapes[1]:
+        remedy = "Compare models of one vocabulary."
+        raise StepError("merged model", f"logits of shapes {shapes[0]}", limit=shapes[1], remedy=remedy)
+    largest = torch.stack([(one - other).abs().max() for one, other in zip(found, expected, strict=True)]).max()
+    difference = LogitDifference(float(largest), relative_difference(found, expected))
     # Written so that NaN fails.
-    if not difference <= max_difference:
+    if not difference.relative <= max_difference:
         raise StepError(
             "merged model",
-            f"logits differ by {difference:.3g} of the largest from the adapter's",
+            f"logits differ by {difference.relative:.3g} of the largest from the adapter's",
             limit=f"{max_difference:.3g}",
-            remedy="Look at the adapter; raise max_merge_difference only for weights of large norm.",
+            remedy="Look at the adapter; raise the limit only for weights of large norm.",
         )
-    # Nothing of the incoming model's own settings for generation stays.
-    merged.generation_config = GenerationConfig()
-    set_special_tokens(merged, tokenizer)
-    dtype = stored_dtype(base, trust_remote_code=trust_remote_code)
-    save_model_as(merged, tokenizer, output, dtype, trust_remote_code=trust_remote_code)
     return difference
+
+
+def compare_merged(
+    base: Path,
+    adapter: Path,
+    merged: Path,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_difference: float,
+    trust_remote_code: bool = False,
+) -> Merge:
+    """Checks a folder with a merged model against base and adapter; the difference is the folder's.
+
+    Merged anew (see `merge_checked`) and cast to the folder's dtype, base and adapter must give its logits: the
+    cast's own rounding, which in bfloat16 is larger than any merge's, is on both sides. Raises as `check_merge` does.
+    """
+    merge = merge_checked(base, adapter, prompts, max_difference=max_difference, trust_remote_code=trust_remote_code)
+    dtype = stored_dtype(merged, trust_remote_code=trust_remote_code)
+    model = merge.model.to(dtype=dtype).to(dtype=torch.float32)  # type: ignore[call-arg]
+    expected = [prompt_logits(model, prompt) for prompt in prompts]
+    stored = load_model(merged, device=torch.device("cpu"), trust_remote_code=trust_remote_code)
+    found = [prompt_logits(stored, prompt) for prompt in prompts]
+    return dataclasses.replace(merge, model=stored, difference=check_merge(expected, found, max_difference))
 
 
 def relative_difference(logits: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> float:

@@ -28,8 +28,8 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from steps.contract import StepError
-from steps.modeling.loading import encode_plain
 from steps.modeling.token_losses import TokenScorer, Window
+from steps.text.plain_encoding import encode_plain
 from steps.text.token_bytes import spelled_sizes, token_bytes_of
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,17 +78,6 @@ def auto_tokenizer_agrees(folder: Path, *, trust_remote_code: bool = False) -> b
     found = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     own = load_tokenizer(folder, trust_remote_code=trust_remote_code)
     return found.backend_tokenizer.to_str() == own.backend_tokenizer.to_str()
-
-
-def encode_plain(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
-    """The token ids of each text, without BOS. A text that spells a special token, such as <|eot_id|>, is text: read as
-    the token itself it would end the turn that it talks about."""
-    if not texts:
-        return []
-    encoded = tokenizer(
-        list(texts), add_special_tokens=False, split_special_tokens=True, return_attention_mask=False, verbose=False
-    )
-    return encoded["input_ids"]
 
 
 def load_config(folder: Path, *, trust_remote_code: bool = False) -> PretrainedConfig:

@@ -16,11 +16,12 @@ from steps.contract import StepError, report, warn
 from steps.modeling.accuracy import measure_accuracy
 from steps.modeling.bits_per_byte import DocumentScores, context_token_id, score_documents
 from steps.modeling.generation import continue_greedily, stop_token_ids
-from steps.modeling.loading import choose_device, encode_plain, load_model, load_tokenizer
+from steps.modeling.loading import choose_device, load_model, load_tokenizer
 from steps.modeling.scoring_progress import ScoringProgress
 from steps.schemas.evaluation import Continuation, ModelAccuracy
 from steps.text.accuracy_items import AccuracyTask
 from steps.text.loops import distinct_share, repeated_share
+from steps.text.plain_encoding import encode_plain
 
 # What is measured: the name of a score, the corpus split, the kind of context.
 MEASURES = {

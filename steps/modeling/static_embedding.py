@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from steps.modeling.loading import encode_plain
+from steps.text.plain_encoding import encode_plain
 from steps.text.token_bytes import token_bytes_of
 
 WINDOW = 5

@@ -18,9 +18,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from steps.modeling.attention import wants_one_row
 from steps.modeling.batches import in_one_row, on_device
 from steps.modeling.bits_per_byte import context_token_id
-from steps.modeling.loading import encode_plain
 from steps.modeling.parallel import Processes, compute_precision, reshard
 from steps.text.packing import IGNORED_LABEL, PackedBlocks
+from steps.text.plain_encoding import encode_plain
 from steps.text.token_bytes import token_bytes_of
 
 # Tokens of one forward pass: whole logits are kept here, unlike in training with a fused loss.

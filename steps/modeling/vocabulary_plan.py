@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerBase
 
 from steps.contract import StepError
-from steps.modeling.loading import encode_plain
 from steps.text.byte_characters import byte_of_character
 from steps.text.chat_template import END_HEADER_TOKEN, END_OF_TURN_TOKEN, START_HEADER_TOKEN
+from steps.text.plain_encoding import encode_plain
 from steps.text.token_bytes import SPACE_PIECE, PieceBytes, TokenBytes, token_bytes_of
 from steps.vocabulary_size import VOCABULARY_MULTIPLE
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from steps.contract import StepError
+from steps.text.chat_encoding import TEMPLATE_REMEDY, ChatEncoder
 from steps.text.chat_template import END_OF_TURN_TOKEN
 from steps.text.conversations import Message, conversation_fault
-from steps.text.token_bytes import TokenBytes
+from steps.text.token_bytes import token_bytes_of
 
 IGNORED_LABEL = -100
-SPECIAL_TOKEN = "special token in the text"
 TOO_LONG = "end of turn beyond max_tokens"
-TEMPLATE_REMEDY = "Use the tokenizer that TrainTokenizer made, with its chat template."
 
 
 @dataclass(frozen=True)
@@ -53,30 +51,16 @@ class Example:
         return hashlib.sha256(str(self.input_ids[:first]).encode()).hexdigest()
 
 
-def check_chat_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raises StepError for a tokenizer with no chat template, no end of turn, or a pad token that would hide an end."""
-    if tokenizer.chat_template is None:
-        raise StepError("tokenizer", "no chat template", remedy=TEMPLATE_REMEDY)
-    if END_OF_TURN_TOKEN not in tokenizer.get_vocab():
-        raise StepError("tokenizer", f"no token {END_OF_TURN_TOKEN}", remedy=TEMPLATE_REMEDY)
-    if tokenizer.pad_token is None or tokenizer.pad_token in (tokenizer.eos_token, END_OF_TURN_TOKEN):
-        raise StepError(
-            "pad_token",
-            tokenizer.pad_token,
-            limit="a token of its own, neither end of text nor end of turn",
-            remedy=TEMPLATE_REMEDY,
-        )
-
-
 class ExampleBuilder:
     """Turns conversations into examples with one tokenizer."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, max_tokens: int) -> None:
-        check_chat_tokenizer(tokenizer)
-        self._tokenizer = tokenizer
+        self._encoder = ChatEncoder(tokenizer)
         self._max_tokens = max_tokens
-        self._token_bytes = TokenBytes(tokenizer)
-        self._special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+        self._token_bytes = token_bytes_of(tokenizer)
+        self._control = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+        self._begin = tokenizer.bos_token_id
+        self._end_of_turn = tokenizer.get_vocab()[END_OF_TURN_TOKEN]
 
     def build(self, messages: Sequence[Message], where: str) -> Example | str:
         """The checked example, or the reason why the conversation cannot be trained on.
@@ -86,38 +70,33 @@ class ExampleBuilder:
         """
         if fault := conversation_fault(messages):
             return fault.reason
-        if any(special in message["content"] for message in messages for special in self._special):
-            return SPECIAL_TOKEN
-        encoded = self._render(messages, return_assistant_tokens_mask=True)
-        ids, mask = encoded["input_ids"], encoded["assistant_masks"]
-        runs = marked_runs(mask)
+        encoded = self._encoder.encode(messages)
+        ids = encoded.ids
+        runs = marked_runs(encoded.is_marked)
         self._check_runs(ids, runs, messages, where)
         if len(ids) > self._max_tokens:
             return TOO_LONG
         prompt_tokens = runs[-1][0]
         self._check_prompt(ids, prompt_tokens, messages, where)
-        labels = [token if mark else IGNORED_LABEL for token, mark in zip(ids, mask, strict=True)]
+        labels = [token if mark else IGNORED_LABEL for token, mark in zip(ids, encoded.is_marked, strict=True)]
         question = next(message["content"] for message in messages if message["role"] == "user")
         return Example(ids, labels, prompt_tokens, question)
-
-    def _render(self, messages: Sequence[Message], **settings: Any) -> dict[str, list[int]]:
-        encoded: Any = self._tokenizer.apply_chat_template(list(messages), tokenize=True, return_dict=True, **settings)
-        return {name: list(values) for name, values in encoded.items()}
 
     def _check_runs(self, ids: list[int], runs: list[tuple[int, int]], messages: Sequence[Message], where: str) -> None:
         wanted = [message["content"].strip() + END_OF_TURN_TOKEN for message in messages if is_assistant(message)]
         found = [b"".join(self._token_bytes[token] for token in ids[start:end]) for start, end in runs]
-        if found != [text.encode() for text in wanted]:
+        # The last token is the end of turn itself, not words that spell it; what an answer spells are words.
+        controls = [[token for token in ids[start:end] if token in self._control] for start, end in runs]
+        if found != [text.encode() for text in wanted] or controls != [[self._end_of_turn]] * len(wanted):
             shown = [text.decode(errors="replace") for text in found]
             raise StepError(where, f"trained tokens spell {shown}", limit=wanted, remedy=TEMPLATE_REMEDY)
-        begins = ids.count(self._tokenizer.bos_token_id)
-        if begins != 1 or ids[0] != self._tokenizer.bos_token_id:
+        begins = ids.count(self._begin)
+        if begins != 1 or ids[0] != self._begin:
             raise StepError(where, f"{begins} BOS tokens", limit="exactly 1, at the start", remedy=TEMPLATE_REMEDY)
 
     def _check_prompt(self, ids: list[int], prompt_tokens: int, messages: Sequence[Message], where: str) -> None:
         """The model must be asked with the very tokens that it was trained after."""
-        asked = self._render(messages[:-1], add_generation_prompt=True)
-        if asked["input_ids"] != ids[:prompt_tokens]:
+        if self._encoder.encode(messages[:-1], add_generation_prompt=True).ids != ids[:prompt_tokens]:
             raise StepError(where, "the generation prompt differs from the trained one", remedy=TEMPLATE_REMEDY)
 
 
@@ -125,9 +104,9 @@ def is_assistant(message: Message) -> bool:
     return message["role"] == "assistant"
 
 
-def marked_runs(mask: Sequence[int]) -> list[tuple[int, int]]:
-    """(start, end) of each stretch of ones, end excluded."""
-    edges = [0, *mask, 0]
-    starts = [index for index in range(len(mask)) if edges[index] == 0 and edges[index + 1] == 1]
-    ends = [index for index in range(1, len(mask) + 1) if edges[index] == 1 and edges[index + 1] == 0]
+def marked_runs(mask: Sequence[bool]) -> list[tuple[int, int]]:
+    """(start, end) of each stretch of marks, end excluded."""
+    edges = [False, *mask, False]
+    starts = [index for index in range(len(mask)) if not edges[index] and edges[index + 1]]
+    ends = [index for index in range(1, len(mask) + 1) if edges[index] and not edges[index + 1]]
     return list(zip(starts, ends, strict=True))

@@ -11,8 +11,8 @@ import torch
 
 from steps.contract import StepError
 from steps.modeling.accuracy import _cut, measure_accuracy, proportion
-from steps.modeling.loading import encode_plain
 from steps.text.accuracy_items import CHOICE, NEXT_WORD, AccuracyItem, AccuracyTask, read_accuracy_tasks
+from steps.text.plain_encoding import encode_plain
 
 ITEMS = [
     AccuracyItem("Bakı haradadır?", ("Xəzər dənizinin sahilində", "dağda", "çöldə"), 0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from steps.contract import StepError
-from steps.text.assistant_mask import ExampleBuilder, check_chat_tokenizer, marked_runs
+from steps.text.assistant_mask import ExampleBuilder, marked_runs
 from steps.text.chat_template import CHAT_TEMPLATE
 
 CONVERSATION = [
@@ -50,7 +50,6 @@ def test_what_cannot_be_trained_is_named(tiny_tokenizer):
     assert build(CONVERSATION, whole - 1) == "end of turn beyond max_tokens"
     assert build(CONVERSATION[:1]) == "no answer"
     assert build([CONVERSATION[0], {"role": "assistant", "content": " \n"}]) == "empty turn"
-    assert build([{"role": "user", "content": "<|eot_id|>"}, CONVERSATION[1]]) == "special token in the text"
 
 
 def test_a_conversation_ends_with_an_answer(tiny_tokenizer):
@@ -68,7 +67,11 @@ def test_two_answers_to_one_question_share_its_digest(tiny_tokenizer):
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
-        ("{%- generation -%}", "", r"conversation 3: trained tokens spell \[\]; limit"),
+        (
+            "message['role'] == 'assistant'",
+            "message['role'] == 'user'",
+            "conversation 3: trained tokens spell .*; limit",
+        ),
         (" | trim + '<|eot_id|>' -}}\n        {%- endgen", " | trim -}}\n        {%- endgen", "trained tokens spell"),
         ("{{- bos_token -}}", "{{- bos_token + bos_token -}}", "conversation 3: 2 BOS tokens; limit exactly 1"),
         ("{%- if add_generation_prompt -%}", "{%- if false -%}", "conversation 3: the generation prompt differs"),
@@ -77,28 +80,12 @@ def test_two_answers_to_one_question_share_its_digest(tiny_tokenizer):
 def test_a_template_that_trains_the_wrong_tokens_is_refused(make_tiny_tokenizer, old, new, line):
     tokenizer = make_tiny_tokenizer()
     assert old in CHAT_TEMPLATE
-    template = CHAT_TEMPLATE.replace(old, new)
-    tokenizer.chat_template = template if new or "endgen" in old else template.replace("{%- endgeneration -%}", "")
+    tokenizer.chat_template = CHAT_TEMPLATE.replace(old, new)
     with pytest.raises(StepError, match=line):
         ExampleBuilder(tokenizer, 512).build(CONVERSATION, "conversation 3")
 
 
-@pytest.mark.parametrize("pad", ["<|end_of_text|>", "<|eot_id|>", None])
-def test_a_pad_token_that_would_hide_an_end_is_refused(make_tiny_tokenizer, pad):
-    tokenizer = make_tiny_tokenizer()
-    tokenizer.pad_token = pad
-    with pytest.raises(StepError, match=r"pad_token: .*; limit a token of its own"):
-        check_chat_tokenizer(tokenizer)
-
-
-def test_a_tokenizer_without_template_or_end_of_turn_is_refused(make_tiny_tokenizer):
-    tokenizer = make_tiny_tokenizer()
-    tokenizer.chat_template = None
-    with pytest.raises(StepError, match="no chat template"):
-        check_chat_tokenizer(tokenizer)
-
-
 def test_runs():
-    assert marked_runs([0, 1, 1, 0, 1]) == [(1, 3), (4, 5)]
-    assert marked_runs([1]) == [(0, 1)]
-    assert marked_runs([0, 0]) == []
+    assert marked_runs([False, True, True, False, True]) == [(1, 3), (4, 5)]
+    assert marked_runs([True]) == [(0, 1)]
+    assert marked_runs([False, False]) == []

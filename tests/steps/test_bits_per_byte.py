@@ -10,8 +10,8 @@ import torch
 
 from steps.contract import StepError
 from steps.modeling.bits_per_byte import cut_windows, score_documents
-from steps.modeling.loading import encode_plain
 from steps.text.byte_characters import byte_of_character
+from steps.text.plain_encoding import encode_plain
 from steps.text.token_bytes import TokenBytes
 
 DOCUMENTS = [

@@ -28,11 +28,11 @@ from transformers import (
 
 from steps.contract import StepError
 from steps.modeling.bits_per_byte import context_token_id, score_documents
-from steps.modeling.loading import encode_plain
 from steps.modeling.parallel import join_processes
 from steps.modeling.token_losses import TokenScorer, Window, has_plain_head, logit_finish
 from steps.modeling.validation import BlockValidation
 from steps.text.packing import PackedBlocks, Vocabulary, write_part
+from steps.text.plain_encoding import encode_plain
 from steps.text.token_bytes import PieceBytes, TokenBytes, spelled_sizes, token_bytes_of
 
 TEXTS = [
