@@ -71,9 +71,8 @@ def _settings_files(folder: Path) -> dict[str, dict[str, Any]]:
     return {path.name: _read_object(path) for path in paths if path.is_file()}
 
 
-def check_model_folder(folder: Path, *, trust_remote_code: bool = False) -> None:
-    """A configuration of a causal language model, without code of its own that is not trusted, and whole weights in
-    safetensors."""
+def check_model_settings(folder: Path, *, trust_remote_code: bool = False) -> None:
+    """A configuration of a causal language model, without code of its own that is not trusted; weights or none."""
     settings = read_model_settings(folder)
     check_folder_code(folder, trust_remote_code=trust_remote_code)
     if "quantization_config" in settings:
@@ -84,6 +83,11 @@ def check_model_folder(folder: Path, *, trust_remote_code: bool = False) -> None
     if named and not any(str(name).endswith(CAUSAL_ENDINGS) for name in named):
         limit = "a causal language model, such as LlamaForCausalLM"
         raise StepError(str(folder), f"architecture {', '.join(map(str, named))}", limit=limit, remedy=MODEL_REMEDY)
+
+
+def check_model_folder(folder: Path, *, trust_remote_code: bool = False) -> None:
+    """What `check_model_settings` asks for, and whole weights in safetensors."""
+    check_model_settings(folder, trust_remote_code=trust_remote_code)
     tensors = read_tensors(folder)
     matrix = input_matrix(tensors)
     rows = text_settings(folder).get("vocab_size")
@@ -209,11 +213,12 @@ def read_tensors(folder: Path) -> dict[str, StoredTensor]:
         value = f"pickled weights only ({', '.join(found)})" if found else "no weights"
         remedy = "Convert the weights to safetensors." if found else FETCH_REMEDY
         raise StepError(str(folder), value, limit="*.safetensors", remedy=remedy)
-    return {name: tensor for file in files for name, tensor in _tensors_of(file).items()}
+    return {name: tensor for file in files for name, tensor in tensors_of(file).items()}
 
 
-def _tensors_of(file: Path) -> dict[str, StoredTensor]:
-    """Names and places of one file's tensors. The format: 8 bytes of length, little-endian, a JSON header, the data."""
+def tensors_of(file: Path) -> dict[str, StoredTensor]:
+    """Names and places of one file's tensors; it may not be cut short. The format: 8 bytes of length, little-endian, a
+    JSON header, the data."""
     size = file.stat().st_size
     with file.open("rb") as stream:
         begin = stream.read(8)

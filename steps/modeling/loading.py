@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
+from transformers.utils import GENERATION_CONFIG_NAME
 from transformers.utils.logging import disable_progress_bar
 
 from steps.contract import ConfigError, StepError
@@ -30,6 +33,7 @@ from steps.contract.model_folder import (
     MODEL_REMEDY,
     PLAIN_TOKENIZER_CLASSES,
     check_model_folder,
+    check_model_settings,
     own_classes,
     read_model_settings,
     read_tokenizer_settings,
@@ -80,9 +84,13 @@ def auto_tokenizer_agrees(folder: Path, *, trust_remote_code: bool = False) -> b
     return found.backend_tokenizer.to_str() == own.backend_tokenizer.to_str()
 
 
-def load_config(folder: Path, *, trust_remote_code: bool = False) -> PretrainedConfig:
-    """The model configuration of a folder. Raises StepError for one that transformers does not know or refuses."""
-    check_model_folder(folder, trust_remote_code=trust_remote_code)
+def load_config(folder: Path, *, trust_remote_code: bool = False, has_weights: bool = True) -> PretrainedConfig:
+    """The model configuration of a folder. Raises StepError for one that transformers does not know or refuses.
+
+    has_weights: False for a folder that need not have any.
+    """
+    check = check_model_folder if has_weights else check_model_settings
+    check(folder, trust_remote_code=trust_remote_code)
     kind = read_model_settings(folder)["model_type"]
     own = own_class(folder, "AutoConfig", trust_remote_code=trust_remote_code)
     if kind not in CONFIG_MAPPING and own is None:
@@ -143,6 +151,31 @@ def load_model(
     return model if device is None else model.to(device)  # type: ignore[arg-type]
 
 
+def empty_model(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedModel:
+    """The model that a folder's config.json describes, with names and shapes and no numbers: on the device meta. The
+    folder need not have weights."""
+    config = load_config(folder, trust_remote_code=trust_remote_code, has_weights=False)
+    own = own_class(folder, "AutoModelForCausalLM", trust_remote_code=trust_remote_code)
+    with naming_code_faults(folder), torch.device("meta"):
+        model: PreTrainedModel = own(config) if own else AutoModelForCausalLM.from_config(config)
+    model.tie_weights()
+    check_tie(model)
+    return model.eval()
+
+
+def model_of_tensors(
+    folder: Path, empty: PreTrainedModel, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype
+) -> PreTrainedModel:
+    """The model of `empty_model(folder)` with these values, one tensor for each parameter's name, on the CPU. The
+    folder's settings for generation come along."""
+    loader: Any = type(empty)
+    with naming_code_faults(folder):
+        model = loader.from_pretrained(None, config=empty.config, state_dict=dict(tensors), dtype=dtype).eval()
+    if (folder / GENERATION_CONFIG_NAME).is_file():
+        model.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)
+    return model
+
+
 def is_tied(model: PreTrainedModel) -> bool:
     """True where the configuration shares one matrix between input embedding and output head."""
     return bool(model.config.get_text_config().tie_word_embeddings)
@@ -155,12 +188,18 @@ def check_tie(model: PreTrainedModel) -> None:
     assert shared == is_tied(model), f"tie_word_embeddings is {is_tied(model)}, weights shared: {shared}"
 
 
-def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+def save_model(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, *, max_file_bytes: int | None = None
+) -> None:
     """Writes safetensors, configuration, tokenizer and the model's own code into a folder that AutoModelForCausalLM
-    loads."""
+    loads. max_file_bytes: of tensors in one file, beyond which there are several and an index; a larger tensor has a
+    file of its own."""
     check_tie(model)
     folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(folder)
+    if max_file_bytes is None:
+        model.save_pretrained(folder)
+    else:
+        model.save_pretrained(folder, max_shard_size=max_file_bytes)
     tokenizer.save_pretrained(folder)
 
 
@@ -170,12 +209,13 @@ def save_model_as(
     folder: Path,
     dtype: torch.dtype,
     *,
+    max_file_bytes: int | None = None,
     trust_remote_code: bool = False,
 ) -> None:
     """Casts the model, in place and on the CPU, and writes it. Raises StepError where a fresh load of the folder gives
     other values than the cast ones."""
     model.to(device="cpu", dtype=dtype)  # type: ignore[call-arg]
-    save_model(model, tokenizer, folder)
+    save_model(model, tokenizer, folder, max_file_bytes=max_file_bytes)
     reloaded = dict(load_model(folder, dtype=dtype, trust_remote_code=trust_remote_code).named_parameters())
     for name, parameter in model.named_parameters():
         if not torch.equal(parameter, reloaded[name]):

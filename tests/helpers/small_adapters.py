@@ -1,0 +1,23 @@
+"""LoRA adapters as PEFT writes them, with weights that change a tiny model's answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import PreTrainedModel
+
+
+def write_adapter(model: PreTrainedModel, folder: Path, **settings: Any) -> Path:
+    """Adapter of rank 4 and scaling 2 on q_proj and v_proj unless settings say otherwise, drawn at random."""
+    kinds = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"], "task_type": "CAUSAL_LM", **settings}
+    adapted = get_peft_model(model, LoraConfig(**kinds))
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in adapted.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    adapted.save_pretrained(folder)
+    return folder
