@@ -1,10 +1,7 @@
 """Reading conversations for fine-tuning: .jsonl, plain, .gz or .zst, one file or a folder; one conversation a line.
 
-Three forms, one a file, told by the file's first line that has one; fields beside them are passed over:
-
-    {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
-    {"instruction": "...", "response": "..."}
-    {"prompt": "...", "completion": "..."}
+One form a file, told by the first line that has one: messages, instruction/response, prompt/completion, dolly, alpaca
+or sharegpt (steps/text/conversation_forms.py shows each).
 
 A system message may come first; then user and assistant take turns, and the assistant has the last word. A line that
 is no such conversation is counted and passed over; too many of them stop the step (see check_unusable).
@@ -13,21 +10,16 @@ is no such conversation is counted and passed over; too many of them stop the st
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from steps.contract import StepError
+from steps.text.conversation_forms import FORMS_TEXT, Form, LineError, Message, form_of, read_messages
 from steps.text.opening import read_lines, refusing_unreadable
-from steps.text.reading import is_valid_unicode, text_files
+from steps.text.reading import text_files
 
-Message = dict[str, str]
-ROLES = ("system", "user", "assistant")
-MESSAGES_FORM = "messages"
-PAIR_FORMS = {"instruction/response": ("instruction", "response"), "prompt/completion": ("prompt", "completion")}
-FORMS_TEXT = f"{MESSAGES_FORM}, {', '.join(PAIR_FORMS)}"
 NO_ANSWER = "no answer"
 EMPTY_TURN = "empty turn"
 OUT_OF_ORDER = "roles out of order"
@@ -60,14 +52,6 @@ class Conversations:
         return len(self.conversations) + sum(unusable.count for unusable in self.unusable.values())
 
 
-class LineError(Exception):
-    """Why a line is no conversation. reason: the same for all lines of its kind; detail: this line's own."""
-
-    def __init__(self, reason: str, detail: str = "") -> None:
-        self.reason, self.detail = reason, detail or reason
-        super().__init__(self.detail)
-
-
 def read_conversations(path: Path) -> Conversations:
     """The conversations of a file or folder, their text in NFC, in the order of file names and lines.
 
@@ -76,7 +60,7 @@ def read_conversations(path: Path) -> Conversations:
     forms: list[str] = []
     found = Conversations("", [])
     for file in text_files(path, (".jsonl",)):
-        form = None
+        form: Form | None = None
         name = file.name if file == path else file.relative_to(path).as_posix()
         with refusing_unreadable(file):
             for number, line in read_lines(file):
@@ -92,8 +76,8 @@ def read_conversations(path: Path) -> Conversations:
                 else:
                     found.conversations.append(messages)
                     found.places.append(where)
-        if form is not None and form not in forms:
-            forms.append(form)
+        if form is not None and form.name not in forms:
+            forms.append(form.name)
     if not found.lines:
         raise StepError(str(path), "no conversations in it", limit="at least 1", remedy="Put conversations there.")
     return Conversations(", ".join(forms), found.conversations, found.places, found.unusable)
@@ -147,13 +131,6 @@ def conversation_fault(messages: Sequence[Message]) -> LineError | None:
     return None
 
 
-def form_of(value: dict[str, Any]) -> str | None:
-    """The form that a line's fields belong to, None where it is none of them."""
-    if MESSAGES_FORM in value:
-        return MESSAGES_FORM
-    return next((form for form, names in PAIR_FORMS.items() if all(name in value for name in names)), None)
-
-
 def _read_object(line: bytes) -> dict[str, Any]:
     try:
         value = json.loads(line.decode())
@@ -166,33 +143,13 @@ def _read_object(line: bytes) -> dict[str, Any]:
     return value
 
 
-def _read_conversation(value: dict[str, Any], form: str | None) -> list[Message]:
+def _read_conversation(value: dict[str, Any], form: Form | None) -> list[Message]:
     fields_text = f"fields {', '.join(value) or 'none'}"
     if form is None:
         raise LineError("unknown form", f"{fields_text}, none of the forms {FORMS_TEXT}")
-    if form_of(value) != form:
-        raise LineError(OTHER_FORM, f"{fields_text}, while the file's form is {form}")
-    if form in PAIR_FORMS:
-        asked, answered = PAIR_FORMS[form]
-        read = [_message("user", value[asked], asked), _message("assistant", value[answered], answered)]
-    else:
-        messages = value[MESSAGES_FORM]
-        if not isinstance(messages, list) or not messages:
-            raise LineError("no list messages")
-        read = []
-        for index, message in enumerate(messages):
-            role = message.get("role") if isinstance(message, dict) else None
-            if role not in ROLES:
-                raise LineError("unknown role", f"messages[{index}] has role {role!r}, not {', '.join(ROLES)}")
-            read.append(_message(role, message.get("content"), f"messages[{index}].content"))
-    if fault := conversation_fault(read):
+    if form_of(value) is not form:
+        raise LineError(OTHER_FORM, f"{fields_text}, while the file's form is {form.name}")
+    messages = read_messages(value, form)
+    if fault := conversation_fault(messages):
         raise fault
-    return read
-
-
-def _message(role: str, content: Any, field_name: str) -> Message:
-    if not isinstance(content, str):
-        raise LineError("content that is no text", f"{field_name} is no text")
-    if not is_valid_unicode(content):
-        raise LineError("invalid Unicode", f"half a surrogate pair in {field_name}")
-    return {"role": role, "content": unicodedata.normalize("NFC", content)}
+    return messages

@@ -1,4 +1,4 @@
-"""Conversations in their three forms, compressed or not, and what a bad line says."""
+"""Files of conversations, compressed or not, and what a bad line says; test_conversation_forms.py is about the forms."""
 
 from __future__ import annotations
 
@@ -57,10 +57,21 @@ def test_text_is_brought_to_nfc(tmp_path):
 @pytest.mark.parametrize(
     ("line", "reason", "detail"),
     [
-        (b'{"question": "a"}', "unknown form", "fields question, none of the forms messages, instruction/response, pr"),
+        (b'{"question": "a"}', "unknown form", "fields question, none of the forms messages, sharegpt (conversation"),
         (b'{"messages": [{"role": "bot", "content": "a"}]}', "unknown role", "messages[0] has role 'bot', not system,"),
         (b'{"messages": [{"role": "user"}]}', "content that is no text", "messages[0].content is no text"),
         (b'{"messages": "a"}', "no list messages", "no list messages"),
+        (b'{"conversations": {}}', "no list conversations", "no list conversations"),
+        (b'{"conversations": [{"from": "bing", "value": "a"}]}', "unknown role", "conversations[0] has from 'bing', "),
+        (b'{"conversations": [{"from": ["gpt"]}]}', "unknown role", "conversations[0] has from ['gpt'], not system,"),
+        (b'{"conversations": [{"from": "gpt"}]}', "content that is no text", "conversations[0].value is no text"),
+        (b'{"conversations": [{"from": "gpt", "value": "a"}]}', "roles out of order", "roles out of order: assistant"),
+        (b'{"instruction": "a", "context": 1, "response": "b"}', "content that is no text", "context is no text"),
+        (b'{"instruction": " ", "context": "a", "response": "b"}', "empty turn", "empty turn"),
+        (b'{"instruction": "a", "context": "", "response": ""}', "empty turn", "empty turn"),
+        (b'{"instruction": "a", "response": "b", "system": 1}', "content that is no text", "system is no text"),
+        (b'{"prompt": [], "completion": "a"}', "no list prompt", "no list prompt"),
+        (b'{"prompt": "a", "completion": [{"role": "user", "content": "a"}]}', "no answer", "no answer: user user"),
         (b'{"prompt": "a", "completion": 3}', "content that is no text", "completion is no text"),
         (b"[1]", "no JSON object", "a JSON list"),
         (b"null", "no JSON object", "null"),
