@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pipeline.chat.command import chat
 from pipeline.command_options import (
     AsJson,
     ConfigFile,
@@ -165,6 +166,9 @@ def doctor(
         else:
             print("\n".join(finding_lines(findings)))
     return 1 if any(finding.stops for finding in findings) else 0
+
+
+app.command()(chat)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -40,20 +41,25 @@ def continue_greedily(
 def _generate(
     model: PreTrainedModel, inputs: torch.Tensor, attention: torch.Tensor, new_tokens: int, stop_ids: Sequence[int]
 ) -> torch.Tensor:
-    own_settings = model.generation_config
-    # A folder's sampling settings or penalties would fill whatever the settings below leave open.
-    model.generation_config = GenerationConfig()
     settings = GenerationConfig(
         do_sample=False,
         max_new_tokens=new_tokens,
         eos_token_id=list(stop_ids) or None,
         pad_token_id=stop_ids[0] if stop_ids else None,
     )
+    with own_settings_aside(model), torch.inference_mode():
+        return model.generate(  # type: ignore[operator]
+            inputs, attention_mask=attention, generation_config=settings
+        )
+
+
+@contextmanager
+def own_settings_aside(model: PreTrainedModel) -> Iterator[None]:
+    """Within it a folder's sampling settings or penalties do not fill what a call of `generate` leaves open."""
+    own_settings = model.generation_config
+    model.generation_config = GenerationConfig()
     try:
-        with torch.inference_mode():
-            return model.generate(  # type: ignore[operator]
-                inputs, attention_mask=attention, generation_config=settings
-            )
+        yield
     finally:
         model.generation_config = own_settings
 

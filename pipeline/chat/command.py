@@ -1,0 +1,136 @@
+"""The command `langadapt chat` and its options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from pipeline.command_options import AsJson, expanded
+
+if TYPE_CHECKING:
+    from pipeline.chat.speakers import ReplySettings, Speaker
+    from steps.schemas.chat import Ready
+
+# Seeds are counted on from the one that is given, a reply each.
+LARGEST_SEED = 2**31
+
+
+def chat(
+    model: Annotated[
+        Path | None,
+        typer.Argument(metavar="MODEL_DIR", help="Model folder, or the folder of a run: its fine-tuned model."),
+    ] = None,
+    system: Annotated[str, typer.Option(help="System prompt.")] = "",
+    prompt: Annotated[
+        str | None, typer.Option(help="Ask this and leave; - reads standard input.", metavar="TEXT")
+    ] = None,
+    compare: Annotated[
+        Path | None, typer.Option(metavar="BASE_DIR", help="A second model, asked the same; replies side by side.")
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A SageMaker endpoint in the place of a model folder.")
+    ] = None,
+    region: Annotated[str | None, typer.Option(help="AWS region of --endpoint; default: AWS' own settings.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(metavar="TOKENS", min=1, help="Longest reply.")] = 512,
+    temperature: Annotated[float, typer.Option(min=0, help="0: always the most probable token.")] = 0.0,
+    top_p: Annotated[
+        float, typer.Option(min=1e-6, max=1, help="Share of the probability that tokens are drawn from.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of what is drawn.")] = 0,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: CUDA where present.")] = "auto",
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run the model's own code on this machine.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Talk to a model: on a terminal turn by turn, with --prompt once."""
+    from pipeline.chat.dialogue import Dialogue, note
+    from pipeline.chat.line_input import LineInput
+    from pipeline.chat.one_shot import answer_once, prompt_text
+    from pipeline.chat.session import Chat
+    from pipeline.chat.speakers import ReplySettings
+    from pipeline.progress import progress_for
+    from steps.contract import ConfigError
+
+    if as_json and prompt is None:
+        raise ConfigError("--json", "without --prompt", remedy="Give a question with --prompt.")
+    question = None if prompt is None else prompt_text(prompt)
+    settings = ReplySettings(max_new_tokens, temperature, top_p, seed)
+    speakers = [first_speaker(model, endpoint, region, settings, device, trust_remote_code)]
+    if compare is not None:
+        speakers.append(local_speaker(compare, settings, device, trust_remote_code, takes_plain_text=True))
+    talk = Chat(speakers, system=system)
+    progress = progress_for()
+    try:
+        progress.passing(f"Loading {' and '.join(talk.names)}")
+        try:
+            ready = talk.open()
+        finally:
+            progress.passing("")
+        if question is not None:
+            return answer_once(talk, question, as_json=as_json)
+        for name, found in zip(talk.names, ready, strict=True):
+            note(f"{name}: {described(found)}")
+        note("/help lists the commands, ctrl-D leaves")
+        return Dialogue(talk, LineInput()).run()
+    finally:
+        talk.close()
+
+
+def first_speaker(
+    model: Path | None,
+    endpoint: str | None,
+    region: str | None,
+    settings: ReplySettings,
+    device: str,
+    trust_remote_code: bool,
+) -> Speaker:
+    """The model folder's model or the endpoint's. Raises ConfigError where neither or both are named."""
+    from pipeline.chat.endpoint import Endpoint
+    from steps.contract import ConfigError
+
+    if (model is None) == (endpoint is None):
+        value = "neither is given" if model is None else "both are given"
+        raise ConfigError(
+            "MODEL_DIR, --endpoint", value, limit="one of them", remedy="Name a model folder or an endpoint."
+        )
+    if model is not None:
+        if region is not None:
+            raise ConfigError("--region", "without --endpoint", remedy="Leave it out, or name an endpoint.")
+        return local_speaker(model, settings, device, trust_remote_code)
+    assert endpoint is not None
+    return Endpoint(endpoint, settings, region=region)
+
+
+def local_speaker(
+    given: Path, settings: ReplySettings, device: str, trust_remote_code: bool, *, takes_plain_text: bool = False
+) -> Speaker:
+    """The model of a folder; of a run's, the one that it has fine-tuned, which is told."""
+    from pipeline.chat.dialogue import note
+    from pipeline.chat.local_model import LocalModel
+    from pipeline.chat.model_folder import model_folder_of
+    from pipeline.streams import tell
+    from pipeline.summary import shown
+
+    named = expanded(given) or given
+    folder = model_folder_of(named)
+    if folder != named:
+        note(f"{named} is a run: its fine-tuned model, {shown(folder)}")
+    return LocalModel(
+        str(given), folder, settings, device=device, trust_remote_code=trust_remote_code,
+        takes_plain_text=takes_plain_text, tell=tell,
+    )  # fmt: skip
+
+
+def described(ready: Ready) -> str:
+    """`1.2B parameters, bfloat16, cuda`; of an endpoint its region."""
+    if ready.parameters is None:
+        return f"endpoint in {ready.device}"
+    size = f"{ready.parameters:,}"
+    for unit, letter in ((1_000_000_000, "B"), (1_000_000, "M"), (1_000, "K")):
+        if ready.parameters >= unit:
+            size = f"{ready.parameters / unit:.3g}{letter}"
+            break
+    return f"{size} parameters, {ready.dtype}, {ready.device}"
