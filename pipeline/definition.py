@@ -97,7 +97,7 @@ def build_pipeline(config: PipelineConfig, session: PipelineSession, package: Pa
         "fine_tune",
         inputs={"model": continued_pretraining, "conversations": parameters.conversations_uri},
         instance_type=parameters.fine_tune_instance_type,
-        metrics=["loss", "validation_loss", "stop_rate"],
+        metrics=["loss", "validation_loss", "stop_rate_training", "stop_rate_heldout"],
         output_folder="models",  # never expires: registered models point into it
     )
     evaluate = jobs.processing_step(

@@ -35,7 +35,7 @@ from pipeline.code_archive import STEPS_FOLDER, code_archive
 from pipeline.config import JobSection, PipelineConfig, config_digest
 from pipeline.instances import has_local_storage
 from pipeline.job_parts import OUTPUT_NAME, channel, flag, metric_definition, processing_input, processing_output
-from steps.configs import continued_pretraining
+from steps.configs import continued_pretraining, fine_tune
 from steps.contract import StepConfig, config_arguments
 
 LAUNCH_COMMAND = ["python3", "/opt/langadapt/launch.py"]
@@ -48,7 +48,10 @@ MODEL_SUFFIX = "output/model/"
 SERVICE_RETRY_SECONDS = 30
 CAPACITY_RETRY_SECONDS = 300
 # Settings of a step with which it still goes on from the same checkpoints; of the steps not named, all count.
-NOT_LEARNED: Mapping[str, Callable[[Any], Sequence[str]]] = {"continued_pretraining": continued_pretraining.not_learned}
+NOT_LEARNED: Mapping[str, Callable[[Any], Sequence[str]]] = {
+    "continued_pretraining": continued_pretraining.not_learned,
+    "fine_tune": fine_tune.not_learned,
+}
 
 # What a job reads: an earlier step's output folder, or a URI.
 Source: TypeAlias = Step | PipelineVariable

@@ -8,6 +8,19 @@ from pydantic import Field
 
 from steps.contract import LARGEST_SEED, StepConfig
 
+# Settings that change speed, reports and safety, but not what is learned: with another value the step goes on from the
+# same checkpoints, so they count neither in a checkpoint's key nor in the place where checkpoints lie.
+NOT_LEARNED = (
+    "activation_checkpointing",
+    "device",
+    "log_every_steps",
+    "checkpoint_every_steps",
+    "max_dropped_share",
+    "max_merge_difference",
+    # For the step cache; a checkpoint's key has the digest of the conversations themselves.
+    "conversations_digest",
+)
+
 
 class FineTuneConfig(StepConfig):
     """LoRA fine-tuning on conversations, loss on the assistant's tokens alone."""
@@ -27,13 +40,31 @@ class FineTuneConfig(StepConfig):
     batch_conversations: int = Field(8, ge=1, description="conversations of one optimizer step on one device")
     gradient_accumulation_steps: int = Field(1, ge=1, description="passes that make one optimizer step")
     validation_share: float = Field(0.1, gt=0, lt=0.5, description="share of conversations held out by hash")
-    precision: Literal["float32", "bfloat16"] = Field("float32", description="compute precision of the training")
+    validate_every_steps: int = Field(
+        0, ge=0, description="steps between two losses of the held-out conversations; 0: one pass over the others"
+    )
+    early_stopping_validations: int = Field(
+        0,
+        ge=0,
+        description="the training ends after this many validations without a lower loss, and the adapter of the lowest "
+        "is taken; 0: it never ends early, and the last adapter is taken",
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="of the base's weights and of the computation; the adapter is float32 always"
+    )
+    base_quantisation: Literal["none", "nf4"] = Field(
+        "none", description="nf4: linear layers of the base in 4 bits while training (needs bitsandbytes)"
+    )
+    activation_checkpointing: Literal["auto", "on", "off"] = Field(
+        "auto", description="recompute the activations of each layer when going back; auto: on where CUDA is"
+    )
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the adapter and of the order")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where present")
     trust_remote_code: bool = Field(
         False, description="run the model's own code (auto_map of its config.json) on this machine"
     )
     log_every_steps: int = Field(5, ge=1, description="steps between two lines of metrics")
+    checkpoint_every_steps: int = Field(100, ge=1, description="steps between two checkpoints; two are kept")
     max_dropped_share: float = Field(
         0.1,
         ge=0,
@@ -51,3 +82,9 @@ class FineTuneConfig(StepConfig):
         "share of the largest absolute logit",
     )
     conversations_digest: str = Field("", description="digest of the conversations, for the cache key")
+
+
+def not_learned(config: FineTuneConfig) -> tuple[str, ...]:
+    """The settings with another value of which the step goes on from the same checkpoints."""
+    # Validations decide what is learned where they may end the training.
+    return NOT_LEARNED if config.early_stopping_validations > 0 else (*NOT_LEARNED, "validate_every_steps")

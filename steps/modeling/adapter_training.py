@@ -1,44 +1,69 @@
-"""Training the adapter with TRL's SFTTrainer, on examples whose tokens and labels are already settled."""
+"""Training the adapter with TRL's SFTTrainer, on examples whose tokens and labels are already settled.
+
+The base stays as it is, in the precision of the computation or quantised to 4 bits; the adapter and its optimizer are
+float32. A stopped training goes on from its newest checkpoint to the same adapter, byte for byte (on one kind of
+machine with one number of threads, which decides the order of sums).
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import torch
 from datasets import Dataset
 from peft import PeftModel
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, TrainerCallback
+from transformers import (
+    BitsAndBytesConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    TrainerCallback,
+)
 from trl import SFTConfig, SFTTrainer
 
 from steps.configs.fine_tune import FineTuneConfig
-from steps.contract import StepError, report, report_progress
+from steps.contract import EXIT_TERMINATED, ConfigError, StepError, report, report_progress
 from steps.modeling.adapter import lora_config, save_adapter
+from steps.modeling.adapter_checkpoints import AdapterCheckpoints
+from steps.modeling.adapter_validation import AdapterValidation
+from steps.modeling.loading import load_model
+from steps.modeling.stopping import StopRequest, noting_sigterm
 from steps.text.assistant_mask import Example
+
+COMPUTE_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """What the trainer did: the loss of each step in nats a trained token."""
+    """What the trainer did. losses: of each step, nats a trained token; validation_history: (step, the same on held-out
+    conversations); adapter_step: after which the adapter that was taken stood; ended_early: by early stopping."""
 
     losses: list[float]
     trained_parameters: int
+    validation_history: list[tuple[int, float]]
+    adapter_step: int
+    ended_early: bool
+    resumed_from_step: int
 
 
 class MetricsCallback(TrainerCallback):
-    """Keeps the loss of every step, prints it every `every` steps and at the last; stops at one that is not finite."""
+    """Prints the loss every `every` steps and at the last; stops at one that is not finite."""
 
     def __init__(self, every: int) -> None:
         self.every = every
-        self.losses: list[float] = []
         self.started = time.monotonic()
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        report_progress(0, state.max_steps, "steps")
+        report_progress(state.global_step, state.max_steps, "steps")
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
         report_progress(state.global_step, state.max_steps, "steps")
@@ -47,7 +72,6 @@ class MetricsCallback(TrainerCallback):
         if not logs or "loss" not in logs:
             return
         loss = float(logs["loss"])
-        self.losses.append(loss)
         if not math.isfinite(loss):
             remedy = "Lower fine_tune.learning_rate, or take precision float32."
             raise StepError(f"loss at step {state.global_step}", loss, limit="a finite number", remedy=remedy)
@@ -56,16 +80,71 @@ class MetricsCallback(TrainerCallback):
             report(step=state.global_step, steps=state.max_steps, loss=loss, seconds=seconds)
 
 
+class StopCallback(TrainerCallback):
+    """After SIGTERM the step under way is the last one, and is kept where checkpoints are."""
+
+    def __init__(self, stop: StopRequest, *, saves: bool) -> None:
+        self.stop, self.saves = stop, saves
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:
+        if self.stop:
+            control.should_save = self.saves
+            control.should_training_stop = True
+
+
+def load_base(
+    folder: Path, config: FineTuneConfig, device: torch.device, *, trust_remote_code: bool
+) -> PreTrainedModel:
+    """The model that is fine-tuned, in the precision of the computation, or its linear layers in 4 bits.
+
+    Raises ConfigError where 4 bits are asked for and bitsandbytes is not installed.
+    """
+    dtype = COMPUTE_DTYPES[config.precision]
+    if config.base_quantisation == "none":
+        return load_model(folder, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise ConfigError(
+            "fine_tune.base_quantisation",
+            config.base_quantisation,
+            limit="none without bitsandbytes",
+            remedy="Install langadapt[gpu], or take none.",
+        )
+    quantisation = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type=config.base_quantisation,
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+    return load_model(
+        folder, dtype=dtype, device=device, trust_remote_code=trust_remote_code, quantization_config=quantisation
+    )
+
+
+def steps_of_one_pass(conversations: int, config: FineTuneConfig) -> int:
+    """Optimizer steps in which each conversation is read once."""
+    batches = math.ceil(conversations / config.batch_conversations)
+    return math.ceil(batches / config.gradient_accumulation_steps)
+
+
 def make_trainer(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     training: Sequence[Example],
     config: FineTuneConfig,
-    scratch: str,
-) -> tuple[SFTTrainer, MetricsCallback]:
-    """TRL's trainer on the tokens and labels as they are: it neither tokenises, masks nor cuts anything."""
+    folder: Path,
+    callbacks: Sequence[TrainerCallback] = (),
+    *,
+    saves: bool = False,
+) -> SFTTrainer:
+    """TRL's trainer on the tokens and labels as they are: it neither tokenises, masks nor cuts anything.
+
+    folder: where it writes while it works. saves: checkpoints, every checkpoint_every_steps.
+    """
+    recomputes = config.activation_checkpointing == "on" or (
+        config.activation_checkpointing == "auto" and model.device.type == "cuda"
+    )
     arguments = SFTConfig(
-        output_dir=scratch,
+        output_dir=str(folder),
         num_train_epochs=config.epochs,
         per_device_train_batch_size=config.batch_conversations,
         gradient_accumulation_steps=config.gradient_accumulation_steps,
@@ -74,7 +153,8 @@ def make_trainer(
         # Below 1 it is a share of the steps.
         warmup_steps=config.warmup_share,
         bf16=config.precision == "bfloat16",
-        gradient_checkpointing=model.device.type == "cuda",
+        gradient_checkpointing=recomputes,
+        gradient_checkpointing_kwargs={"use_reentrant": False} if recomputes else None,
         use_cpu=model.device.type == "cpu",
         dataloader_pin_memory=model.device.type == "cuda",
         max_length=None,
@@ -84,43 +164,83 @@ def make_trainer(
         data_seed=config.seed,
         logging_steps=1,
         logging_nan_inf_filter=False,
-        save_strategy="no",
+        save_strategy="steps" if saves else "no",
+        save_steps=config.checkpoint_every_steps,
         report_to="none",
         disable_tqdm=True,
         log_level="error",
     )
     rows = [{"input_ids": example.input_ids, "labels": example.labels} for example in training]
-    metrics = MetricsCallback(config.log_every_steps)
     trainer = SFTTrainer(
         model=model,
         args=arguments,
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=lora_config(config.lora_rank, config.lora_alpha, config.lora_dropout, config.target_modules),
-        callbacks=[metrics],
+        callbacks=[MetricsCallback(config.log_every_steps), *callbacks],
     )
     # It prints every step's values in a form of its own.
     trainer.remove_callback(PrinterCallback)
-    return trainer, metrics
+    return trainer
+
+
+@contextmanager
+def checkpoints_in(
+    folder: Path | None, validation: AdapterValidation
+) -> Iterator[tuple[AdapterCheckpoints | None, Path]]:
+    """(checkpoints, None where they are not kept; the folder that the trainer writes to)."""
+    if folder is not None:
+        checkpoints = AdapterCheckpoints(folder, validation)
+        yield checkpoints, checkpoints.unfinished
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        yield None, Path(scratch)
 
 
 def train_adapter(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     training: Sequence[Example],
+    heldout: Sequence[Example],
     config: FineTuneConfig,
     adapter: Path,
+    checkpoints_folder: Path | None = None,
 ) -> TrainingRun:
-    """Trains the adapter and writes it to its folder; what the trainer leaves in its own folder is thrown away."""
-    with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
+    """Trains the adapter and writes it to its folder, from the newest checkpoint on where there is one.
+
+    After SIGTERM it keeps a checkpoint and raises SystemExit.
+    """
+    validation = AdapterValidation(heldout, config, steps_of_one_pass(len(training), config))
+    with (
+        noting_sigterm() as stop,
+        checkpoints_in(checkpoints_folder, validation) as (checkpoints, folder),
+        warnings.catch_warnings(),
+    ):
         # TRL 1.16 still sets gradient_checkpointing, which transformers 5.24 renames.
         warnings.simplefilter("ignore", FutureWarning)
-        trainer, metrics = make_trainer(model, tokenizer, training, config, scratch)
-        assert isinstance(trainer.model, PeftModel)
-        trained = sum(parameter.numel() for parameter in trainer.model.parameters() if parameter.requires_grad)
-        report(
-            lora_rank=config.lora_rank, lora_scaling=config.lora_alpha / config.lora_rank, trained_parameters=trained
-        )
-        trainer.train()
-        save_adapter(trainer.model, adapter)
-    return TrainingRun(metrics.losses, trained)
+        saves = checkpoints is not None
+        callbacks = [validation, StopCallback(stop, saves=saves), *([checkpoints] if checkpoints else [])]
+        trainer = make_trainer(model, tokenizer, training, config, folder, callbacks, saves=saves)
+        trained: Any = trainer.model
+        assert isinstance(trained, PeftModel)
+        parameters = sum(parameter.numel() for parameter in trained.parameters() if parameter.requires_grad)
+        scaling = config.lora_alpha / config.lora_rank
+        report(lora_rank=config.lora_rank, lora_scaling=scaling, trained_parameters=parameters)
+        newest = checkpoints.latest() if checkpoints else None
+        resumed_from = int(newest.name.rpartition("-")[2]) if newest else 0
+        if newest:
+            print(f"going on from {newest.name}", flush=True)
+        trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+        if stop:
+            raise SystemExit(EXIT_TERMINATED)
+        adapter_step = validation.take_best(trained)
+        save_adapter(trained, adapter)
+        state = trainer.state
+    return TrainingRun(
+        losses=[entry["loss"] for entry in state.log_history if "loss" in entry],
+        trained_parameters=parameters,
+        validation_history=validation.history,
+        adapter_step=adapter_step,
+        ended_early=state.global_step < state.max_steps,
+        resumed_from_step=resumed_from,
+    )

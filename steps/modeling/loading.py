@@ -26,6 +26,7 @@ from transformers import (
 )
 from transformers.utils import GENERATION_CONFIG_NAME
 from transformers.utils.logging import disable_progress_bar
+from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from steps.contract import ConfigError, StepError
 from steps.contract.model_folder import (
@@ -116,16 +117,27 @@ def stored_dtype(folder: Path, *, trust_remote_code: bool = False) -> torch.dtyp
     return dtype or torch.float32
 
 
+def chosen_dtype(setting: str, folder: Path, *, trust_remote_code: bool = False) -> torch.dtype:
+    """The dtype of a setting: float32, bfloat16, float16, or model: as the folder's configuration says. The folder need
+    not have weights."""
+    if setting != "model":
+        return getattr(torch, setting)
+    dtype: Any = load_config(folder, trust_remote_code=trust_remote_code, has_weights=False).dtype
+    return dtype or torch.float32
+
+
 def load_model(
     folder: Path,
     *,
     dtype: torch.dtype = torch.float32,
     device: torch.device | None = None,
     trust_remote_code: bool = False,
+    quantization_config: QuantizationConfigMixin | None = None,
 ) -> PreTrainedModel:
     """A causal language model in evaluation mode, its ties as its configuration says.
 
-    Raises StepError, also where the weights are not those of the configuration: what is missing would be random.
+    quantization_config: transformers' own, by which linear layers are quantised as they are read. Raises StepError,
+    also where the weights are not those of the configuration: what is missing would be random.
     """
     config = load_config(folder, trust_remote_code=trust_remote_code)
     own = own_class(folder, "AutoModelForCausalLM", trust_remote_code=trust_remote_code)
@@ -139,6 +151,7 @@ def load_model(
             use_safetensors=True,
             ignore_mismatched_sizes=True,
             output_loading_info=True,
+            **({} if quantization_config is None else {"quantization_config": quantization_config}),
         )
     model: PreTrainedModel = loading[0]
     loaded = loading[1]
@@ -209,13 +222,12 @@ def save_model_as(
     folder: Path,
     dtype: torch.dtype,
     *,
-    max_file_bytes: int | None = None,
     trust_remote_code: bool = False,
 ) -> None:
     """Casts the model, in place and on the CPU, and writes it. Raises StepError where a fresh load of the folder gives
     other values than the cast ones."""
     model.to(device="cpu", dtype=dtype)  # type: ignore[call-arg]
-    save_model(model, tokenizer, folder, max_file_bytes=max_file_bytes)
+    save_model(model, tokenizer, folder)
     reloaded = dict(load_model(folder, dtype=dtype, trust_remote_code=trust_remote_code).named_parameters())
     for name, parameter in model.named_parameters():
         if not torch.equal(parameter, reloaded[name]):

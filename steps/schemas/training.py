@@ -100,11 +100,18 @@ class FineTuningSummary(BaseModel):
     steps: int
     lora_scaling: float
     trained_parameters: int
-    first_loss: float
+    first_loss: float = Field(description="nats a trained token, of the first step")
     last_loss: float
-    validation_loss_before: float
-    validation_loss: float
+    validation_loss_before: float = Field(description="nats a trained token of the held-out conversations, before")
+    validation_loss: float = Field(description="the same of the merged model as saved")
+    validation_history: list[tuple[int, float]] = Field(description="(step, the same of the adapter model)")
+    adapter_step: int = Field(description="after this step the adapter that was taken stood")
+    ended_early: bool = Field(description="by early stopping")
+    resumed_from_step: int
     merge_relative_difference: float = Field(
         description="largest logit difference between merged model and adapter over the largest absolute logit, float32"
     )
-    stop_rate: float | None = Field(description="share of held-out prompts whose greedy reply ends by itself")
+    stop_rate_training: float | None = Field(
+        description="share of prompts trained on whose greedy reply ends by itself, at the end of turn; None: no room"
+    )
+    stop_rate_heldout: float | None = Field(description="the same of held-out prompts")

@@ -8,9 +8,9 @@ import pytest
 from doubtful_conversations import SPOILT, sample_pairs, write_pairs
 
 from steps.configs.fine_tune import FineTuneConfig
-from steps.fine_tune import build_examples, count_personal_data, doubts_about, split_examples
 from steps.text.conversation_warnings import MIN_LETTER_OVERLAP, find_doubts, heldout_doubt, language_doubt, letters
 from steps.text.conversations import read_conversations
+from steps.text.fine_tuning_data import build_examples, count_personal_data, doubts_about, split_examples
 
 CONFIG = FineTuneConfig(max_tokens=1_024, validation_share=0.2)
 

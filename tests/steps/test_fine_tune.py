@@ -14,13 +14,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from steps.configs.fine_tune import FineTuneConfig
 from steps.contract import EXIT_DONE, ConfigError, StepError, StepFolders, content_digest, run_step
-from steps.fine_tune import FOLDERS, build_examples, count_personal_data, fine_tune, mean_token_loss, split_examples
+from steps.fine_tune import FOLDERS, fine_tune
 from steps.modeling.adapter import check_target_modules, merge_adapter, prompt_logits, relative_difference
 from steps.modeling.adapter_training import make_trainer
 from steps.modeling.loading import load_model, load_tokenizer, save_model, save_model_as
+from steps.modeling.reply_measures import mean_token_loss
 from steps.schemas.training import FineTuningSummary
 from steps.text.assistant_mask import IGNORED_LABEL, Example, ExampleBuilder
 from steps.text.conversations import Conversations, Unusable, read_conversations
+from steps.text.fine_tuning_data import build_examples, count_personal_data, split_examples
 
 ANSWERS = ["Bəli", "Xeyr", "Tətbiqdə", "Sabah", "Ofisdə"]
 PAIRS = [
@@ -197,7 +199,7 @@ def test_trainer_sees_exactly_our_tokens_and_its_loss_is_their_mean(
     make_tiny_llama, tiny_tokenizer, examples, tmp_path
 ):
     config = CONFIG.model_copy(update={"lora_dropout": 0.0, "batch_conversations": len(examples)})
-    trainer, _ = make_trainer(make_tiny_llama(), tiny_tokenizer, examples, config, str(tmp_path))
+    trainer = make_trainer(make_tiny_llama(), tiny_tokenizer, examples, config, tmp_path)
     (batch,) = list(trainer.get_train_dataloader())
     seen = []
     for ids, labels, attention in zip(batch["input_ids"], batch["labels"], batch["attention_mask"], strict=True):
@@ -233,7 +235,7 @@ def test_the_tuned_model_stops(tmp_path, make_tiny_llama, tiny_tokenizer):
     path.write_text("".join(json.dumps({"prompt": f"Sual {n}", "completion": "Hə."}) + "\n" for n in range(24)))
     config = CONFIG.model_copy(update={"epochs": 8.0, "learning_rate": 0.02, "lora_dropout": 0.0})
     metrics = run(tmp_path / "pretrained", path, tmp_path / "out", config)
-    assert metrics["stop_rate"] == 1.0
+    assert (metrics["stop_rate_training"], metrics["stop_rate_heldout"]) == (1.0, 1.0)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     asked = [{"role": "user", "content": "Sual 99"}]

@@ -12,10 +12,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from steps.configs.evaluate_model import EvaluateModelConfig
 from steps.contract import StepError, file_sha256
 from steps.contract.model_folder import check_base_model
-from steps.fine_tune import mean_token_loss
 from steps.modeling.loading import load_config, load_model, load_tokenizer, save_model, save_model_as, stored_dtype
 from steps.modeling.measuring import Wanted, measure_model
 from steps.modeling.remote_code import modules_folder
+from steps.modeling.reply_measures import mean_token_loss
 from steps.modeling.scoring_progress import ScoringProgress
 from steps.text.assistant_mask import IGNORED_LABEL, Example
 
