@@ -33,6 +33,7 @@ from pipeline.command_options import (
     print_json,
 )
 from pipeline.error_lines import error_as_json
+from pipeline.mask_command import inspect_mask
 from pipeline.model_commands import check_registry, models
 from pipeline.streams import OUTPUT, OutputError, flush, leave_terminal, open_streams, silence, tell
 
@@ -169,6 +170,7 @@ def doctor(
 
 
 app.command()(chat)
+app.command("inspect-mask")(inspect_mask)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -19,6 +19,8 @@ README_WORDS = {
     "data.corpus=DIR": "data.corpus={folder}/corpus.jsonl",
     "data.conversations=FILE": "data.conversations={folder}/conversations.jsonl",
     "data.base_model=DIR": "data.base_model={folder}/base",
+    "runs/laptop": "{folder}/runs/seconds",
+    "FILE": "{folder}/conversations.jsonl",
     "data.corpus=az_laws.jsonl": "data.corpus={folder}/corpus.jsonl",
     "data.conversations=az_qa.jsonl": "data.conversations={folder}/conversations.jsonl",
     "data.extra_heldout=az_heldout_wiki.jsonl": "data.extra_heldout={folder}/extra.txt",

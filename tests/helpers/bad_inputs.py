@@ -201,6 +201,10 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     "run-folder-read-only": read_only_folder,
     "word-not-utf8": lambda place: place.run("--run-dir", os.fsdecode(b"runs/caf\xe9")),
     "sample-into-a-full-folder": lambda place: BadInput(["sample", str(place.folder / "base")]),
+    "inspect-mask-missing": lambda place: BadInput(["inspect-mask", str(place.bad / "talk.jsonl")]),
+    "inspect-mask-without-tokenizer": lambda place: BadInput(
+        ["inspect-mask", str(place.folder / "conversations.jsonl")]
+    ),
     "approve-unknown-version": lambda place: BadInput(["models", "approve", "7"]),
     "approve-a-text": lambda place: BadInput(["models", "approve", "newest"]),
     "show-unknown-version": lambda place: BadInput(["models", "show", "7"]),

@@ -1,4 +1,4 @@
-"""Files of conversations, compressed or not, and what a bad line says; test_conversation_forms.py is about the forms."""
+"""Files of conversations, compressed or not, and what a bad line says (test_conversation_forms.py: the forms)."""
 
 from __future__ import annotations
 
