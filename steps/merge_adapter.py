@@ -18,14 +18,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import torch
 from transformers import PreTrainedTokenizerBase
 
 from steps.configs.merge_adapter import MergeAdapterConfig
 from steps.contract import Folder, StepFolders, run_step, warn
 from steps.modeling.adapter import Merge, compare_merged, merge_checked
 from steps.modeling.foreign_adapter import check_adapter
-from steps.modeling.loading import empty_model, load_tokenizer, save_model_as, stored_dtype
+from steps.modeling.loading import chosen_dtype, empty_model, load_tokenizer, save_model_as
 from steps.text.bbpe import load_fast_tokenizer
 from steps.text.check_prompts import encode_check_prompts
 
@@ -48,7 +47,7 @@ def merge(config: MergeAdapterConfig, folders: StepFolders) -> dict[str, float |
         return headline(compare_merged(model, adapter, merged, prompts, max_difference=limit, trust_remote_code=trust))
     warn_of_tokenizer(adapter, tokenizer)
     result = merge_checked(model, adapter, prompts, max_difference=config.max_difference, trust_remote_code=trust)
-    dtype = stored_dtype(model, trust_remote_code=trust) if config.dtype == "model" else getattr(torch, config.dtype)
+    dtype = chosen_dtype(config.dtype, model, trust_remote_code=trust)
     save_model_as(result.model, tokenizer, folders.output, dtype, trust_remote_code=trust)
     return headline(result)
 

@@ -198,6 +198,11 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 def read_tensors(folder: Path) -> dict[str, StoredTensor]:
     """Every tensor of a folder's safetensors by name, from the headers; no file may be missing or cut short."""
+    return {name: tensor for file in weight_files(folder) for name, tensor in tensors_of(file).items()}
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """A folder's files of safetensors: those that its index names, all where it has no index."""
     files = sorted(folder.glob("*.safetensors"))
     index = folder / INDEX_NAME
     if index.is_file():
@@ -213,7 +218,7 @@ def read_tensors(folder: Path) -> dict[str, StoredTensor]:
         value = f"pickled weights only ({', '.join(found)})" if found else "no weights"
         remedy = "Convert the weights to safetensors." if found else FETCH_REMEDY
         raise StepError(str(folder), value, limit="*.safetensors", remedy=remedy)
-    return {name: tensor for file in files for name, tensor in tensors_of(file).items()}
+    return files
 
 
 def tensors_of(file: Path) -> dict[str, StoredTensor]:

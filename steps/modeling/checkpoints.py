@@ -27,12 +27,13 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint as dcp
 from pydantic import ValidationError
-from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from transformers import PreTrainedModel
 
 from steps.contract import FileEntry, StepError, file_sha256, mendable_error, warn, write_json
+from steps.modeling.checkpoint_metadata import TensorReader
 from steps.modeling.checkpoint_settings import MARKER_NAME
 from steps.modeling.parallel import Processes
 from steps.modeling.stopping import StopRequest
@@ -242,11 +243,12 @@ class CheckpointStore:
         return json.loads((self._set(step) / PROGRESS_NAME).read_text())
 
     def load(self, step: int, state: dict[str, torch.Tensor]) -> None:
-        """Fills the tensors of `state` (see `training_state`) from the set of a step."""
+        """Fills the tensors of `state` (see `training_state`) from the set of a step. Nothing in the set is run: a list
+        of tensors that names anything else is a StepError."""
         alone = self.processes.world_size == 1
         with warnings.catch_warnings(), _telling_faults(self._set(step)):
             warnings.filterwarnings("ignore", message=ALONE_WARNING)
-            dcp.load(state, storage_reader=FileSystemReader(self._set(step)), no_dist=alone)
+            dcp.load(state, storage_reader=TensorReader(self._set(step)), no_dist=alone)
 
 
 @contextmanager
