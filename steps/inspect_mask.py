@@ -216,7 +216,8 @@ def main() -> int:
         # The reader has gone, as `head` goes. Python flushes at its end too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
-        fault = mendable_error(error, arguments.conversations)
+        # What is read names itself; what has no name is where this writes.
+        fault = mendable_error(error, Path("standard output"))
         if fault is None:
             raise
         print(f"error: {fault}", file=sys.stderr)

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubtful_conversations import SPOILT, sample_pairs
 
+from steps.check_data import check_conversations
 from steps.text.assistant_mask import Example, ExampleBuilder
 from steps.text.conversation_forms import FORMS, FORMS_TEXT
+from steps.text.conversation_warnings import find_doubts
 from steps.text.conversations import OTHER_FORM, Conversations, read_conversations
 
 Turns = list[tuple[str, str]]
@@ -149,3 +152,14 @@ def test_a_line_of_a_form_that_holds_another_ones_fields_is_told_apart(tmp_path)
         assert found.unusable[OTHER_FORM].first == (
             f"talk.jsonl line 2: fields {', '.join(lines[1])}, while the file's form is {form}"
         )
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_what_looks_at_conversations_before_a_run_sees_the_same_in_every_form(tmp_path, form):
+    """What is doubtful about them, and whether FineTune would refuse them."""
+    for spoil in (lambda pairs: pairs, *SPOILT.values()):
+        pairs: list[Turns] = [[("user", question), ("assistant", answer)] for question, answer in spoil(sample_pairs())]
+        wanted = read(tmp_path, *map(as_messages, pairs))
+        found = read(tmp_path, *map(WRITERS[form], pairs))
+        assert find_doubts(found.conversations) == find_doubts(wanted.conversations)
+        check_conversations(tmp_path / "talk.jsonl", 0.1)
