@@ -26,7 +26,7 @@ from steps.contract import Folder, StepError, StepFolders, run_step
 from steps.modeling.adapter import prompt_logits
 from steps.modeling.foreign_checkpoint import open_checkpoint, read_model_tensors, tensor_shapes
 from steps.modeling.loading import chosen_dtype, empty_model, load_model, load_tokenizer, model_of_tensors, save_model
-from steps.modeling.tensor_names import ModelNames, match_names
+from steps.modeling.tensor_names import match_names
 from steps.text.check_prompts import encode_check_prompts
 
 FOLDERS = [Folder("checkpoint", sealed=False), Folder("model", sealed=False)]
@@ -37,18 +37,19 @@ def consolidate(config: ConsolidateCheckpointConfig, folders: StepFolders) -> di
     folder, trust = folders["model"], config.trust_remote_code
     tokenizer = load_tokenizer(folder, trust_remote_code=trust)
     empty = empty_model(folder, trust_remote_code=trust)
-    names = ModelNames.of(empty)
     reader = open_checkpoint(folders["checkpoint"])
     prefix = None if config.prefix == FIND_PREFIX else config.prefix
-    match = match_names(folders["checkpoint"], tensor_shapes(reader), names, prefix)
+    match = match_names(folders["checkpoint"], tensor_shapes(reader), empty, prefix)
     dtype = chosen_dtype(config.dtype, folder, trust_remote_code=trust)
-    tensors = read_model_tensors(reader, reader.tensors, match, names, dtype)
-    model = model_of_tensors(folder, empty, tensors, dtype)
+    tensors = read_model_tensors(reader, reader.tensors, match, dtype)
+    # By the names in files, which are then those that are written: other programs know no others.
+    model = model_of_tensors(folder, empty, match.names.as_in_files(empty, tensors), dtype)
     save_model(model, tokenizer, folders.output, max_file_bytes=math.ceil(config.max_file_gib * 2**30))
     del model
-    check_written(load_model(folders.output, dtype=dtype, trust_remote_code=trust), tensors, tokenizer)
+    written = load_model(folders.output, dtype=dtype, trust_remote_code=trust)
+    check_written(written, match.names.state_of(written), tensors, tokenizer)
     return {
-        "parameters": sum(tensors[group[0]].numel() for group in names.groups if group not in names.optional),
+        "parameters": written.num_parameters(),
         "tensors": len(tensors),
         "files": len(list(folders.output.glob("*.safetensors"))),
         "prefix": match.prefix or "none",
@@ -58,10 +59,13 @@ def consolidate(config: ConsolidateCheckpointConfig, folders: StepFolders) -> di
 
 
 def check_written(
-    model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], tokenizer: PreTrainedTokenizerBase
+    model: PreTrainedModel,
+    loaded: Mapping[str, torch.Tensor],
+    tensors: Mapping[str, torch.Tensor],
+    tokenizer: PreTrainedTokenizerBase,
 ) -> None:
-    """Raises StepError where a loaded model has other values than were read, or its logits are not finite."""
-    loaded = model.state_dict()
+    """Raises StepError where a loaded model has other values than were read, or its logits are not finite. loaded: its
+    tensors by the checkpoint's names of them."""
     for name, tensor in tensors.items():
         if not torch.equal(loaded[name], tensor):
             remedy = "Look at the disk, then give the same command again."

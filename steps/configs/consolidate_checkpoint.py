@@ -19,8 +19,8 @@ class ConsolidateCheckpointConfig(StepConfig):
     )
     prefix: str = Field(
         FIND_PREFIX,
-        description="what stands before the model's names in the checkpoint, such as module.; auto finds it, and one "
-        "that is given passes over what lies elsewhere",
+        description="what stands before the model's names in the checkpoint, such as module.; auto finds it; where one "
+        "is given, tensors that are not the model's are passed over",
     )
     trust_remote_code: bool = Field(
         False, description="run the model's own code (auto_map of its config.json) on this machine"

@@ -22,7 +22,7 @@ from steps.contract.model_folder import PICKLED, tensors_of, weight_files
 from steps.modeling.checkpoint_metadata import METADATA_NAME, REMEDY, TensorReader, check_chunks, check_tensor_files
 from steps.modeling.checkpoint_settings import MARKER_NAME
 from steps.modeling.checkpoints import find_fault
-from steps.modeling.tensor_names import Match, ModelNames
+from steps.modeling.tensor_names import Match
 
 
 class _NamedFiles(FileSystem):
@@ -91,14 +91,14 @@ def tensor_shapes(reader: Reader) -> dict[str, torch.Size]:
 
 
 def read_model_tensors(
-    reader: FileSystemReader, tensors: Metadata, match: Match, model: ModelNames, dtype: torch.dtype
+    reader: FileSystemReader, tensors: Metadata, match: Match, dtype: torch.dtype
 ) -> dict[str, torch.Tensor]:
-    """The model's tensors by their own names, cast to dtype, on the CPU; of tied ones the first name alone.
+    """The model's tensors by the names of match.names, cast to dtype, on the CPU; of tied ones the first name alone.
 
     Raises StepError for parts that do not make a whole, for values that are no finite numbers of that dtype, for whole
     numbers in place of weights (a quantized model), for tied tensors that differ, and for files that cannot be read.
     """
-    folder = Path(reader.path)
+    folder, model = Path(reader.path), match.names
     check_chunks(folder, tensors, match.found.values())
     values: dict[str, torch.Tensor] = {}
     for name, there in match.found.items():
@@ -117,7 +117,7 @@ def read_model_tensors(
             limit = f"finite numbers of {dtype}"
             remedy = "Take another checkpoint, or another --dtype."
             raise StepError(str(folder), f"{name} has NaN or infinity", limit=limit, remedy=remedy)
-    return _untied(folder, values, match, model)
+    return _untied(folder, values, match)
 
 
 def _dtype(tensors: Metadata, name: str) -> torch.dtype:
@@ -140,9 +140,9 @@ def _fill(reader: FileSystemReader, folder: Path, values: dict[str, torch.Tensor
         ) from cause
 
 
-def _untied(folder: Path, values: dict[str, torch.Tensor], match: Match, model: ModelNames) -> dict[str, torch.Tensor]:
+def _untied(folder: Path, values: dict[str, torch.Tensor], match: Match) -> dict[str, torch.Tensor]:
     kept: dict[str, torch.Tensor] = {}
-    for names in model.groups:
+    for names in match.names.groups:
         there = [match.found[name] for name in names if name in match.found]
         for other in there[1:]:
             if not torch.equal(values[there[0]], values[other]):

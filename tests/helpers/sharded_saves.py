@@ -1,6 +1,6 @@
 """A model saved by several processes of FSDP2 over gloo: as our trainings do it, and in two forms of others.
 
-    torchrun --nproc-per-node=2 tests/helpers/sharded_saves.py MODEL OUTPUT
+    RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... tests/helpers/sharded_saves.py MODEL OUTPUT
 
 Writes OUTPUT/sets/key/step-00000003: a set of ours, moments included; OUTPUT/dcp: a nested state with an optimizer's
 moments and objects that are no tensors; OUTPUT/shards: torch's HuggingFaceStorageWriter, a file a process.

@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, save_file
-from small_pretraining import run_processes
+from small_pretraining import ROOT, free_port, start
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPTNeoXConfig, MixtralConfig
 
 from steps.configs.consolidate_checkpoint import ConsolidateCheckpointConfig
 from steps.consolidate_checkpoint import FOLDERS, consolidate
@@ -91,8 +92,18 @@ def test_a_set_of_our_training(models, make_tiny_llama, tmp_path, tied):
 
 def test_what_two_processes_saved(models, tmp_path, capsys):
     """Over gloo, sharded by FSDP2: a set of ours, a nested state of others, safetensors of torch's own writer."""
-    helper = str(Path(__file__).parents[1] / "helpers" / "sharded_saves.py")
-    run_processes([str(models["untied"]), str(tmp_path)], 2, module=[helper])
+    command = [
+        sys.executable,
+        str(ROOT / "tests" / "helpers" / "sharded_saves.py"),
+        str(models["untied"]),
+        str(tmp_path),
+    ]
+    # What torchrun sets, without the seconds that it takes itself.
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    running = [start(command, {**common, "RANK": rank, "LOCAL_RANK": rank}) for rank in ("0", "1")]
+    for process in running:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
     weights = weights_of(models["untied"])
     forms = {
         "sets/key/step-00000003": ("model.", "__1_0.distcp"),
@@ -133,6 +144,37 @@ def test_wrappers_inside_the_names_are_no_hindrance(models, tmp_path):
     assert wrapped.keys() != weights.keys()
     assert run(save_dcp(tmp_path / "in", wrapped), models["tied"], tmp_path / "out") == EXIT_DONE
     assert_same(tmp_path / "out", weights)
+
+
+SIZES = {
+    "vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "max_position_embeddings": 512,
+}  # fmt: skip
+FAMILIES = {
+    # Another name for the head in files than in memory.
+    "gpt-neox": (GPTNeoXConfig(**SIZES), "embed_out.weight"),
+    # One tensor for all experts in memory.
+    "mixtral": (
+        MixtralConfig(**SIZES, num_key_value_heads=2, num_local_experts=3),
+        "model.layers.0.block_sparse_moe.experts.2.w1.weight",
+    ),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_names_in_files_and_in_memory_that_differ(tiny_tokenizer, tmp_path, family):
+    config, only_in_files = FAMILIES[family]
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    save_model(model, tiny_tokenizer, tmp_path / "model")
+    assert only_in_files in weights_of(tmp_path / "model")
+    save_dcp(tmp_path / "memory", training_state(model, None))
+    for form, prefix in (("model", "none"), ("memory", "model.")):
+        assert run(tmp_path / form, tmp_path / "model", tmp_path / f"{form}-out") == EXIT_DONE
+        assert read_seal(tmp_path / f"{form}-out").metrics["prefix"] == prefix
+        written, expected = weights_of(tmp_path / f"{form}-out"), weights_of(tmp_path / "model")
+        assert written.keys() == expected.keys()
+        assert all(torch.equal(written[name], tensor) for name, tensor in expected.items())
 
 
 @pytest.mark.parametrize("index", [True, False])

@@ -14,7 +14,7 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from small_adapters import write_adapter
-from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers import AutoModelForCausalLM, GenerationConfig, GPT2Config
 
 from steps.configs.merge_adapter import MergeAdapterConfig
 from steps.contract import EXIT_DONE, EXIT_USER_ERROR, StepError, read_seal, run_step
@@ -101,6 +101,19 @@ def test_other_forms_that_merge_into_an_untied_model(
     told = [float(value) for value in str(read_seal(tmp_path / "merged").metrics["lora_scaling"]).split(",")]
     assert told == pytest.approx(scalings, rel=1e-5)
     expected = adapted_logits(folders["untied"], adapter, tiny_tokenizer)
+    assert largest_difference(logits(load_model(tmp_path / "merged"), tiny_tokenizer), expected) < 1e-4
+
+
+def test_layers_that_lie_the_other_way_round(tiny_tokenizer, tmp_path):
+    """GPT-2's are [in, out]; its embedding and head are one matrix."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(
+        GPT2Config(vocab_size=320, n_embd=32, n_layer=2, n_head=4, n_positions=512)
+    )
+    save_model(model, tiny_tokenizer, tmp_path / "base")
+    adapter = write_adapter(model, tmp_path / "adapter", target_modules=["c_attn"], fan_in_fan_out=True)
+    assert command({"model": tmp_path / "base", "adapter": adapter, "output": tmp_path / "merged"}) == EXIT_DONE
+    expected = adapted_logits(tmp_path / "base", adapter, tiny_tokenizer)
     assert largest_difference(logits(load_model(tmp_path / "merged"), tiny_tokenizer), expected) < 1e-4
 
 
