@@ -51,9 +51,11 @@ PLAIN = {
     (LISTS, "_MEM_FORMAT_ENCODING"): int,
     (OLDER_LISTS, "MEM_FORMAT_ENCODING"): int,
 }
-# What a damaged pickle raises, by the documentation of pickle and as seen; a refused name is none of them.
+# What a damaged pickle raises, by the documentation of pickle and as seen (a damaged length asks for any memory); a
+# refused name is none of them.
 DAMAGE = (
     pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError,
+    MemoryError,
 )  # fmt: skip
 REMEDY = "Fetch the checkpoint again, or take the one before it."
 

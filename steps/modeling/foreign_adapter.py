@@ -8,6 +8,7 @@ those of LoRA that merges into the base's own weights, and the tensors exactly t
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -36,8 +37,7 @@ UNDERSTOOD = frozenset(
         "peft_type", "task_type", "r", "lora_alpha", "target_modules", "exclude_modules", "lora_dropout",
         "fan_in_fan_out", "bias", "use_rslora", "modules_to_save", "init_lora_weights", "layers_to_transform",
         "layers_pattern", "rank_pattern", "alpha_pattern", "use_dora", "ensure_weight_tying", "auto_mapping",
-        "peft_version", "base_model_name_or_path", "revision", "inference_mode", "runtime_config", "megatron_core",
-        "qalora_group_size",
+        "peft_version", "base_model_name_or_path", "revision", "inference_mode", "megatron_core", "qalora_group_size",
     }
 )  # fmt: skip
 
@@ -112,8 +112,10 @@ def _refuse_kinds(path: Path, given: Mapping[str, Any]) -> None:
     if not (isinstance(beginning, bool | str | None) and beginning in PLAIN_BEGINNINGS):
         remedy = "Have its maker convert it to plain LoRA (PEFT's path_initial_model_for_weight_conversion)."
         raise StepError(f"{path}: init_lora_weights", f"{beginning}, which changes the base", remedy=remedy)
+    known = LoraConfig().to_dict()
     for name in sorted(given.keys() - UNDERSTOOD):
-        if given[name]:
+        is_off = given[name] in (None, False, known[name]) if name in known else not given[name]
+        if not is_off:
             raise StepError(f"{path}: {name}", json.dumps(given[name]), limit=SUPPORTED, remedy="Give such an adapter.")
 
 
@@ -123,13 +125,13 @@ def adapter_shapes(
     """(must be there, may be there): tensors by name that PEFT makes for this model and these settings, no number of
     them. What may be there beside the others are embeddings that PEFT saves along. Leaves `empty` with the adapter."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.device("meta"):
             # Of ties, which are looked at here; and of the renamed is_gradient_checkpointing.
             warnings.simplefilter("ignore")
             settings = LoraConfig.from_pretrained(str(folder), local_files_only=True)
             adapted = get_peft_model(empty, settings, low_cpu_mem_usage=True)
             states = [get_peft_model_state_dict(adapted, save_embedding_layers=saved) for saved in (False, True)]
-    except (ValueError, TypeError, NotImplementedError) as error:
+    except (ValueError, TypeError, NotImplementedError, re.error) as error:
         raise StepError(str(folder / SETTINGS_NAME), f"refused ({error})", remedy=TRAINED_REMEDY) from error
     needed, all_of_them = ({name: tuple(tensor.shape) for name, tensor in state.items()} for state in states)
     return needed, all_of_them

@@ -245,6 +245,8 @@ def test_a_damaged_adapter_is_refused(folders, tmp_path, capsys, fault):
         ({"target_modules": ["q_proj", "v_proj", "o_proj"]}, "o_proj.lora_A.weight; limit the 12 tensors"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights: pissa, which changes the base"),
         ({"megatron_config": {"a": 1}}, 'megatron_config: {"a": 1}; limit LoRA'),
+        ({"target_modules": "*proj"}, "adapter_config.json: refused (nothing to repeat"),
+        ({"arrow_config": {}}, "arrow_config: {}; limit LoRA"),
         ({"layer_replication": [[0, 2]]}, "layer_replication: [[0, 2]]; limit LoRA"),
         ({"alora_invocation_tokens": [1]}, "alora_invocation_tokens: [1]; limit LoRA"),
         ({"of_a_later_version": True}, "of_a_later_version: true; limit LoRA"),
