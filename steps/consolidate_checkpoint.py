@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from steps.configs.consolidate_checkpoint import FIND_PREFIX, ConsolidateCheckpointConfig
 from steps.contract import Folder, StepError, StepFolders, run_step
@@ -37,6 +37,7 @@ def consolidate(config: ConsolidateCheckpointConfig, folders: StepFolders) -> di
     folder, trust = folders["model"], config.trust_remote_code
     tokenizer = load_tokenizer(folder, trust_remote_code=trust)
     empty = empty_model(folder, trust_remote_code=trust)
+    prompts = encode_check_prompts(tokenizer, empty.config)
     reader = open_checkpoint(folders["checkpoint"])
     prefix = None if config.prefix == FIND_PREFIX else config.prefix
     match = match_names(folders["checkpoint"], tensor_shapes(reader), empty, prefix)
@@ -47,7 +48,7 @@ def consolidate(config: ConsolidateCheckpointConfig, folders: StepFolders) -> di
     save_model(model, tokenizer, folders.output, max_file_bytes=math.ceil(config.max_file_gib * 2**30))
     del model
     written = load_model(folders.output, dtype=dtype, trust_remote_code=trust)
-    check_written(written, match.names.state_of(written), tensors, tokenizer)
+    check_written(written, match.names.state_of(written), tensors, prompts)
     return {
         "parameters": written.num_parameters(),
         "tensors": len(tensors),
@@ -62,7 +63,7 @@ def check_written(
     model: PreTrainedModel,
     loaded: Mapping[str, torch.Tensor],
     tensors: Mapping[str, torch.Tensor],
-    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[Sequence[int]],
 ) -> None:
     """Raises StepError where a loaded model has other values than were read, or its logits are not finite. loaded: its
     tensors by the checkpoint's names of them."""
@@ -70,7 +71,7 @@ def check_written(
         if not torch.equal(loaded[name], tensor):
             remedy = "Look at the disk, then give the same command again."
             raise StepError(f"written model: {name}", "other values than in the checkpoint", remedy=remedy)
-    for prompt in encode_check_prompts(tokenizer):
+    for prompt in prompts:
         if not bool(torch.isfinite(prompt_logits(model, prompt)).all()):
             remedy = "Look at the training that left this checkpoint, or take another --dtype."
             raise StepError("written model", "logits that are not finite", limit="finite logits", remedy=remedy)

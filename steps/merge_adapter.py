@@ -40,8 +40,9 @@ def merge(config: MergeAdapterConfig, folders: StepFolders) -> dict[str, float |
     model, adapter, merged = folders["model"], folders["adapter"], folders.get("merged")
     trust = config.trust_remote_code
     tokenizer = load_tokenizer(model, trust_remote_code=trust)
-    prompts = encode_check_prompts(tokenizer)
-    check_adapter(adapter, empty_model(model, trust_remote_code=trust))
+    empty = empty_model(model, trust_remote_code=trust)
+    prompts = encode_check_prompts(tokenizer, empty.config)
+    check_adapter(adapter, empty)
     if merged is not None:
         limit = config.max_difference
         return headline(compare_merged(model, adapter, merged, prompts, max_difference=limit, trust_remote_code=trust))

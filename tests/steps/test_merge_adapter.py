@@ -283,6 +283,13 @@ def test_a_base_with_nan_is_refused(folders, make_tiny_llama, tiny_tokenizer, tm
     assert_refused(given, "cannot be merged (NaNs detected in the merged weights", capsys)
 
 
+def test_a_tokenizer_of_another_model_is_refused(folders, make_tiny_tokenizer, tmp_path, capsys):
+    shutil.copytree(folders["tied"], tmp_path / "base")
+    make_tiny_tokenizer(vocab_size=400).save_pretrained(tmp_path / "base")
+    given = {"model": tmp_path / "base", "adapter": folders["tied adapter"], "output": tmp_path / "out"}
+    assert_refused(given, "tokenizer: token id 394; limit 320 rows of the embedding", capsys)
+
+
 def test_another_tokenizer_beside_the_adapter_is_warned_about(folders, tiny_tokenizer, tmp_path, capsys):
     adapter = copy_adapter(folders["tied adapter"], tmp_path / "adapter")
     tiny_tokenizer.save_pretrained(adapter)
