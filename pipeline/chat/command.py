@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 # Seeds are counted on from the one that is given, a reply each.
 LARGEST_SEED = 2**31
+# As the service has it; botocore asks for the length alone.
+ENDPOINT_NAME = re.compile(r"(?=.{1,63}$)[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 
 
 def chat(
@@ -101,6 +104,9 @@ def first_speaker(
             raise ConfigError("--region", "without --endpoint", remedy="Leave it out, or name an endpoint.")
         return local_speaker(model, settings, device, trust_remote_code)
     assert endpoint is not None
+    if not ENDPOINT_NAME.fullmatch(endpoint):
+        limit = "up to 63 letters, digits and hyphens"
+        raise ConfigError("--endpoint", endpoint, limit=limit, remedy="Name it as SageMaker lists it.")
     return Endpoint(endpoint, settings, region=region)
 
 

@@ -55,8 +55,6 @@ def endpoint_error(error: Exception, endpoint: str) -> UserError | None:
         return StepError("AWS credentials", shortened(str(error)), remedy=CREDENTIALS)
     if isinstance(error, aws.InvalidRegionError):
         return StepError("--region", shortened(str(error)), remedy="Name a region such as eu-central-1.")
-    if isinstance(error, aws.ParamValidationError):
-        return StepError("--endpoint", endpoint, limit="letters, digits and hyphens", remedy="Name an endpoint.")
     if isinstance(error, aws.ClientError):
         return _refused(error, subject)
     if isinstance(error, botocore.eventstream.ParserError):

@@ -44,7 +44,7 @@ class Silent:
 
     def piece(self, speaker: int, text: str) -> None: ...
 
-    def end(self, speaker: int) -> None: ...
+    def end(self, speaker: int, *, failed: bool) -> None: ...
 
 
 class _Writing:
@@ -67,14 +67,18 @@ class OneReply(_Writing):
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
+        self._has_begun = self._is_terminal
         if self._is_terminal:
             self._write_coloured(REPLY_PREFIX, PREFIX_COLOUR)
 
     def piece(self, speaker: int, text: str) -> None:
+        self._has_begun = True
         self._write(text)
 
-    def end(self, speaker: int) -> None:
-        self._write("\n")
+    def end(self, speaker: int, *, failed: bool) -> None:
+        """An empty reply is an empty line; where there is none, nothing is written."""
+        if self._has_begun or not failed:
+            self._write("\n")
 
 
 class OneBelowTheOther(_Writing):
@@ -102,7 +106,7 @@ class OneBelowTheOther(_Writing):
         else:
             self._waiting[speaker] += text
 
-    def end(self, speaker: int) -> None:
+    def end(self, speaker: int, *, failed: bool) -> None:
         self._ended[speaker] = True
         if speaker == self._shown:
             self._write("\n\n")
@@ -125,7 +129,7 @@ class SideBySide(_Writing):
         self._texts[speaker] += visible(text)
         self._show_rows()
 
-    def end(self, speaker: int) -> None:
+    def end(self, speaker: int, *, failed: bool) -> None:
         self._ended[speaker] = True
         self._show_rows()
 

@@ -16,10 +16,10 @@ from steps.schemas.chat import Ended, EndOfReply, Fault, Message, Piece, Ready
 
 
 class Painter(Protocol):
-    """Shows replies while they come; speakers are counted from 0."""
+    """Shows replies while they come; speakers are counted from 0.  failed: there is no whole reply, for an error."""
 
     def piece(self, speaker: int, text: str) -> None: ...
-    def end(self, speaker: int) -> None: ...
+    def end(self, speaker: int, *, failed: bool) -> None: ...
 
 
 @dataclass
@@ -135,7 +135,7 @@ class Chat:
             reply.stopped, reply.ended = event.stopped, event
         else:
             reply.error = error_of(event)
-        painter.end(index)
+        painter.end(index, failed=reply.error is not None)
 
     def _stop(self, replies: Sequence[Reply]) -> None:
         for talk, reply in zip(self.talks, replies, strict=True):

@@ -37,6 +37,9 @@ class ChatModel:
         self.context_tokens: int | None = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         self._token_bytes = token_bytes_of(self.tokenizer)
         self._stop_ids = stop_token_ids(self.tokenizer)
+        # Of all of them, those that have no name such as eos_token as well.
+        added = self.tokenizer.added_tokens_decoder
+        self._control_ids = frozenset(index for index, token in added.items() if token.special)
 
     def _chat_encoder(self, folder: Path, takes_plain_text: bool) -> ChatEncoder | None:
         try:
@@ -66,7 +69,7 @@ class ChatModel:
         """Calls on_text with each piece of the reply. Raises StepError for a question longer than the context."""
         begun = time.monotonic()
         prompt, left_out = self.prompt(question, max_new_tokens)
-        text = ReplyText(self._token_bytes, frozenset(self.tokenizer.all_special_ids))
+        text = ReplyText(self._token_bytes, self._control_ids)
         count = 0
 
         def on_token(token_id: int) -> None:

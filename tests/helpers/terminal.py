@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -83,19 +84,25 @@ class Screen:
 
 
 class Terminal:
-    """A program with a pseudo-terminal as standard error, and as standard output where `output` says so."""
+    """A program with a pseudo-terminal as standard error, and as standard output where `output` says so.
+
+    typed: as standard input as well, and as the terminal that controls it: ctrl-C typed there is a signal.
+    """
 
     def __init__(
-        self, command: list[str], columns: int, rows: int, *, output: bool = False, **environment: str
-    ) -> None:
+        self, command: list[str], columns: int, rows: int, *, output: bool = False, typed: bool = False,
+        **environment: str,
+    ) -> None:  # fmt: skip
         self.master, slave = pty.openpty()
         self.screen, self.received = Screen(columns, rows), ""
+        self._decoder, self._begun = codecs.getincrementaldecoder("utf-8")(), ""
         self._set_size(columns, rows)
         kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
         own = {"TERM": "xterm-256color", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=slave if output else subprocess.PIPE, stderr=slave, cwd=ROOT,
-            env=kept | own | environment, text=True, start_new_session=True,
+            command, stdin=slave if typed else subprocess.PIPE, stdout=slave if output or typed else subprocess.PIPE,
+            stderr=slave, cwd=ROOT, env=kept | own | environment, text=True, start_new_session=True,
+            preexec_fn=(lambda: fcntl.ioctl(slave, termios.TIOCSCTTY, 0)) if typed else None,
         )  # fmt: skip
         os.close(slave)
 
@@ -106,6 +113,10 @@ class Terminal:
         self.take()
         self._set_size(columns, rows)
         self.screen.resize(columns, rows)
+
+    def type(self, text: str) -> None:
+        """What a person's keys give; \\x03 is ctrl-C, \\x04 ctrl-D."""
+        os.write(self.master, text.encode())
 
     def send(self, line: str) -> None:
         assert self.process.stdin is not None
@@ -119,19 +130,27 @@ class Terminal:
 
     def take(self, seconds: float = 0.0) -> str:
         """Reads what has come, and what comes until nothing more does for so many seconds."""
-        new = b""
-        while select.select([self.master], [], [], seconds)[0]:
-            try:
-                part = os.read(self.master, 65_536)
-            except OSError:
-                # The program has ended, and nobody else has the terminal.
-                break
-            if not part:
-                break
-            new += part
-        text = new.decode()
-        self.screen.feed(text)
+        text = ""
+        while part := self._part(seconds):
+            text += part
+        return text
+
+    def _part(self, seconds: float) -> str:
+        """What one read gives, shown on the screen; empty where nothing comes for so many seconds."""
+        if not select.select([self.master], [], [], seconds)[0]:
+            return ""
+        try:
+            new = os.read(self.master, 65_536)
+        except OSError:
+            # The program has ended, and nobody else has the terminal.
+            return ""
+        text = self._decoder.decode(new)
         self.received += text
+        # A sequence may be cut in two by the end of a read.
+        whole, begun, rest = (self._begun + text).rpartition("\x1b")
+        is_whole = not begun or _CONTROL.match(begun + rest) is not None
+        self._begun = "" if is_whole else begun + rest
+        self.screen.feed(whole + begun + rest if is_whole else whole)
         return text
 
     def wait_for(self, words: str, seconds: float = 20.0) -> None:
@@ -139,7 +158,14 @@ class Terminal:
         deadline = time.monotonic() + seconds
         while not any(words in line for line in self.screen.lines):
             assert time.monotonic() < deadline, f"{words!r} did not come:\n" + "\n".join(self.screen.lines)
-            self.take(0.05)
+            self._part(0.05)
+
+    def wait_for_prompt(self, prompt: str, seconds: float = 20.0) -> None:
+        """Reads until the screen ends with this line."""
+        deadline = time.monotonic() + seconds
+        while self.screen.lines[-1].rstrip() != prompt:
+            assert time.monotonic() < deadline, f"{prompt!r} did not come:\n" + "\n".join(self.screen.lines)
+            self._part(0.05)
 
     def end(self, seconds: float = 30.0) -> tuple[int, str]:
         """Waits for the program's end; its exit code and what it printed on a standard output that is a pipe."""
