@@ -76,6 +76,8 @@ class Chat:
         ready: dict[int, Ready] = {}
         while len(ready) < len(self.talks):
             index, event = self._next()
+            if event is None:
+                raise self.talks[index].speaker.end_error()
             if isinstance(event, Fault):
                 raise error_of(event)
             if isinstance(event, Ready):
@@ -108,6 +110,10 @@ class Chat:
                 # One that came when the last reply had just ended is none of this one.
                 if index < 0 and self._interrupted_number == self._number:
                     self._stop(replies)
+                elif index >= 0 and event is None:
+                    for number in (place for place, reply in enumerate(replies) if reply.is_open):
+                        painter.end(number, failed=True)
+                    raise self.talks[index].speaker.end_error()
                 elif event is not None:
                     self._take(replies[index], index, event, painter)
         for talk, reply in zip(self.talks, replies, strict=True):
@@ -115,12 +121,11 @@ class Chat:
         return replies
 
     def _next(self) -> tuple[int, Ready | Piece | Ended | Fault | None]:
-        """The next event and the place of its speaker; -1 and None where the person pressed ctrl-C."""
+        """The next event and the place of its speaker, -1 where the person pressed ctrl-C; None where the speaker has
+        gone."""
         told = self._events.get()
         if told.speaker is None:
             return -1, None
-        if told.event is None:
-            raise told.speaker.end_error()
         return next(index for index, talk in enumerate(self.talks) if talk.speaker is told.speaker), told.event
 
     def _take(self, reply: Reply, index: int, event: Ready | Piece | Ended | Fault, painter: Painter) -> None:
