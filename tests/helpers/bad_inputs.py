@@ -205,6 +205,10 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     "inspect-mask-without-tokenizer": lambda place: BadInput(
         ["inspect-mask", str(place.folder / "conversations.jsonl")]
     ),
+    "chat-missing": lambda place: BadInput(["chat", str(place.bad / "none")]),
+    "chat-folder-without-model": lambda place: BadInput(["chat", str(place.bad)]),
+    "chat-two-models": lambda place: BadInput(["chat", str(place.folder / "base"), "--endpoint", "talker"]),
+    "chat-empty-question": lambda place: BadInput(["chat", str(place.folder / "base"), "--prompt", " "]),
     "approve-unknown-version": lambda place: BadInput(["models", "approve", "7"]),
     "approve-a-text": lambda place: BadInput(["models", "approve", "newest"]),
     "show-unknown-version": lambda place: BadInput(["models", "show", "7"]),
