@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,7 +13,9 @@ import typer
 from pipeline.command_options import AsJson, expanded
 
 if TYPE_CHECKING:
+    from pipeline.chat.session import Chat
     from pipeline.chat.speakers import ReplySettings, Speaker
+    from pipeline.progress import Progress
     from steps.schemas.chat import Ready
 
 # Seeds are counted on from the one that is given, a reply each.
@@ -49,9 +53,8 @@ def chat(
     as_json: AsJson = False,
 ) -> int:
     """Talk to a model: on a terminal turn by turn, with --prompt once."""
-    from pipeline.chat.dialogue import Dialogue, note
-    from pipeline.chat.line_input import LineInput
-    from pipeline.chat.one_shot import answer_once, prompt_text
+    from pipeline.chat.endpoint import Endpoint
+    from pipeline.chat.one_shot import prompt_text
     from pipeline.chat.session import Chat
     from pipeline.chat.speakers import ReplySettings
     from pipeline.progress import progress_for
@@ -61,11 +64,25 @@ def chat(
         raise ConfigError("--json", "without --prompt", remedy="Give a question with --prompt.")
     question = None if prompt is None else prompt_text(prompt)
     settings = ReplySettings(max_new_tokens, temperature, top_p, seed)
-    speakers = [first_speaker(model, endpoint, region, settings, device, trust_remote_code)]
-    if compare is not None:
-        speakers.append(local_speaker(compare, settings, device, trust_remote_code, takes_plain_text=True))
-    talk = Chat(speakers, system=system)
     progress = progress_for()
+    local = functools.partial(
+        local_speaker, settings=settings, device=device, trust_remote_code=trust_remote_code, tell=progress.line
+    )
+    check_who_is_asked(model, endpoint, region)
+    speakers: list[Speaker] = [] if model is None else [local(model)]
+    if endpoint is not None:
+        speakers.append(Endpoint(endpoint, settings, region=region))
+    if compare is not None:
+        speakers.append(local(compare, takes_plain_text=True))
+    return talk_with(Chat(speakers, system=system), question, progress, as_json=as_json)
+
+
+def talk_with(talk: Chat, question: str | None, progress: Progress, *, as_json: bool) -> int:
+    """Loads the models, asks the one question or goes on turn by turn, and returns the exit code."""
+    from pipeline.chat.dialogue import Dialogue, note
+    from pipeline.chat.line_input import LineInput
+    from pipeline.chat.one_shot import answer_once
+
     try:
         progress.passing(f"Loading {' and '.join(talk.names)}")
         try:
@@ -82,42 +99,34 @@ def chat(
         talk.close()
 
 
-def first_speaker(
-    model: Path | None,
-    endpoint: str | None,
-    region: str | None,
-    settings: ReplySettings,
-    device: str,
-    trust_remote_code: bool,
-) -> Speaker:
-    """The model folder's model or the endpoint's. Raises ConfigError where neither or both are named."""
-    from pipeline.chat.endpoint import Endpoint
+def check_who_is_asked(model: Path | None, endpoint: str | None, region: str | None) -> None:
+    """Raises ConfigError where not exactly one of model folder and endpoint is named, or the endpoint can be none."""
     from steps.contract import ConfigError
 
     if (model is None) == (endpoint is None):
         value = "neither is given" if model is None else "both are given"
-        raise ConfigError(
-            "MODEL_DIR, --endpoint", value, limit="one of them", remedy="Name a model folder or an endpoint."
-        )
-    if model is not None:
-        if region is not None:
-            raise ConfigError("--region", "without --endpoint", remedy="Leave it out, or name an endpoint.")
-        return local_speaker(model, settings, device, trust_remote_code)
-    assert endpoint is not None
-    if not ENDPOINT_NAME.fullmatch(endpoint):
+        remedy = "Name a model folder or an endpoint."
+        raise ConfigError("MODEL_DIR, --endpoint", value, limit="one of them", remedy=remedy)
+    if endpoint is not None and not ENDPOINT_NAME.fullmatch(endpoint):
         limit = "up to 63 letters, digits and hyphens"
         raise ConfigError("--endpoint", endpoint, limit=limit, remedy="Name it as SageMaker lists it.")
-    return Endpoint(endpoint, settings, region=region)
+    if endpoint is None and region is not None:
+        raise ConfigError("--region", "without --endpoint", remedy="Leave it out, or name an endpoint.")
 
 
 def local_speaker(
-    given: Path, settings: ReplySettings, device: str, trust_remote_code: bool, *, takes_plain_text: bool = False
+    given: Path,
+    *,
+    settings: ReplySettings,
+    device: str,
+    trust_remote_code: bool,
+    tell: Callable[[str], None],
+    takes_plain_text: bool = False,
 ) -> Speaker:
     """The model of a folder; of a run's, the one that it has fine-tuned, which is told."""
     from pipeline.chat.dialogue import note
     from pipeline.chat.local_model import LocalModel
     from pipeline.chat.model_folder import model_folder_of
-    from pipeline.streams import tell
     from pipeline.summary import shown
 
     named = expanded(given) or given

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from own_code import give_own_code
 from stub_endpoint import openai_stream, stub_endpoint
 from talking_model import COUNT, FORMAL, FORMALLY, GREETED, GREETING, KNOWN, UNKNOWN, WHO, write_talking_model
 from terminal import ROOT, Terminal
@@ -147,6 +149,14 @@ def test_rows_that_pad_the_vocabulary_are_never_drawn(tmp_path, make_tiny_tokeni
     padded = ChatModel(tmp_path / "padded", torch.device("cpu"))
     # Of 200 tokens drawn nearly evenly from 384 about 33 would be.
     assert reply(padded, question(GREETING), new_tokens=200, temperature=50.0)[1].tokens > 20
+
+
+def test_a_model_with_code_of_its_own_talks_where_that_is_trusted(folder, tmp_path):
+    own = give_own_code(shutil.copytree(folder, tmp_path / "own"), factor=1.0)
+    with pytest.raises(StepError, match="trust_remote_code"):
+        ChatModel(own, torch.device("cpu"))
+    trusted = ChatModel(own, torch.device("cpu"), trust_remote_code=True)
+    assert "".join(reply(trusted, question(GREETING))[0]) == GREETED
 
 
 def test_a_base_model_gets_the_question_as_plain_text_where_that_is_wanted(base_folder, capsys):
