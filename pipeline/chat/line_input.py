@@ -7,6 +7,8 @@ import io
 import sys
 from types import ModuleType
 
+from pipeline.chat.noticed_signals import noticed_signals
+
 PROMPT, CONTINUED_PROMPT = "you> ", "...> "
 CONTINUATION = "\\"
 
@@ -57,7 +59,8 @@ class LineInput:
         if not self.is_terminal:
             return input()
         if sys.stdout.isatty():
-            return input(prompt)
+            with noticed_signals():
+                return input(prompt)
         # Standard output is kept for the replies.
         print(prompt, end="", file=sys.stderr, flush=True)
         return input()

@@ -300,7 +300,7 @@ def test_ctrl_c_ends_a_reply_that_hangs_and_the_chat_goes_on(stub):
     # What was typed is discarded by ctrl-C; nothing more than that.
     terminal.type("yanlış")
     terminal.wait_for_prompt("you> yanlış")
-    press(terminal, "\x03")
+    terminal.type("\x03")
     terminal.wait_for_prompt("you>")
     terminal.type("İki\n")
     terminal.wait_for("model> Yenə salam.")
@@ -326,18 +326,12 @@ def test_a_terminal_is_left_as_it_was_and_the_exit_code_tells_why(stub):
     os.close(fresh)
 
 
-def press(terminal: Terminal, end: str | signal.Signals) -> None:
-    """Types or signals, as a person does: a moment after the last thing that was shown. Python overlooks a signal that
-    comes just when readline begins to wait, until the next key."""
-    time.sleep(0.3)
+def end_by(terminal: Terminal, end: str | signal.Signals) -> None:
+    """At once: the moment at which readline begins to wait is when Python alone would overlook a signal."""
     if isinstance(end, str):
         terminal.type(end)
     else:
         terminal.process.send_signal(end)
-
-
-def end_by(terminal: Terminal, end: str | signal.Signals) -> None:
-    press(terminal, end)
     deadline = time.monotonic() + 20
     while terminal.process.poll() is None:
         assert time.monotonic() < deadline, f"{end!r} did not end it"
