@@ -66,7 +66,9 @@ class LocalModel:
     def _read_events(self, process: subprocess.Popen[bytes], events: Events) -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            events.put(Told(self, EVENTS.validate_json(line)))
+            # Of a process that was killed in the middle of a line there is no more to come.
+            if line.endswith(b"\n"):
+                events.put(Told(self, EVENTS.validate_json(line)))
         events.put(Told(self, None))
 
     def _read_errors(self, process: subprocess.Popen[bytes]) -> None:
