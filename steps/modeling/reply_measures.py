@@ -14,8 +14,8 @@ from steps.text.assistant_mask import IGNORED_LABEL, Example
 from steps.text.chat_template import END_OF_TURN_TOKEN
 
 # A reply of the sample has 22 to 99 tokens under the laptop preset: a model that has learnt to stop has room to.
-STOP_RATE_PROMPTS = 16
 STOP_RATE_NEW_TOKENS = 128
+STOP_RATE_PROMPTS, STOP_RATE_BATCH = 64, 16
 
 
 def mean_token_loss(model: PreTrainedModel, examples: Sequence[Example], batch_conversations: int) -> float:
@@ -55,7 +55,10 @@ def measure_stop_rate(
     room = math.inf if limit is None else limit - STOP_RATE_NEW_TOKENS
     prompts = [example.prompt for example in examples if example.prompt_tokens <= room][:STOP_RATE_PROMPTS]
     stops = stop_token_ids(tokenizer)
-    replies = continue_greedily(model, prompts, new_tokens=STOP_RATE_NEW_TOKENS, stop_ids=stops)
+    replies: list[list[int]] = []
+    for start in range(0, len(prompts), STOP_RATE_BATCH):
+        batch = prompts[start : start + STOP_RATE_BATCH]
+        replies += continue_greedily(model, batch, new_tokens=STOP_RATE_NEW_TOKENS, stop_ids=stops)
     # The end of the text ends a reply as well, but it is not what was taught.
     end_of_turn = tokenizer.get_vocab()[END_OF_TURN_TOKEN]
     return sum(1 for reply in replies if reply[-1] == end_of_turn) / len(replies) if replies else None
