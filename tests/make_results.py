@@ -107,6 +107,7 @@ def run_figures(run_folder: Path) -> dict[str, Any]:
         "extra_heldout": evaluation["extra_heldout"],
         "ablation": evaluation["ablation"],
         "documents": evaluation["documents"],
+        "fine_tuning": seals["FineTune"].metrics,
         "corpus": seals["PrepareCorpus"].metrics,
         "step_seconds": {name: seal.seconds for name, seal in seals.items()},
         "step_peak_memory_bytes": {name: seal.peak_memory_bytes for name, seal in seals.items()},
@@ -239,6 +240,7 @@ def render_real_text(entry: dict[str, Any]) -> str:
 
 def render_figures(entry: dict[str, Any], sample: dict[str, Any]) -> str:
     peak = max(sample["step_peak_memory_bytes"].values()) / 1e9
+    tuned = sample["fine_tuning"]
     return "\n".join(
         [
             "| what | figure |",
@@ -247,6 +249,8 @@ def render_figures(entry: dict[str, Any], sample: dict[str, Any]) -> str:
             f"| `langadapt run` on the sample | {sample['seconds']:.0f} s |",
             f"| the same again, every job from the cache | {entry['cached_run_seconds']:.1f} s |",
             f"| peak memory of its largest step | {peak:.2f} GB |",
+            "| greedy replies that end by themselves: prompts trained on, held out | "
+            f"{100 * tuned['stop_rate_training']:.0f}%, {100 * tuned['stop_rate_heldout']:.0f}% |",
             f"| `langadapt compile --preset azerbaijani-1b-p4d` | {entry['compile_seconds']:.1f} s, "
             f"{entry['definition_bytes']:,} bytes |",
             f"| `langadapt --help` | {entry['help_seconds']:.2f} s |",

@@ -24,3 +24,8 @@ def test_every_entry_names_command_commit_and_machine() -> None:
         assert entry["command"].startswith(("langadapt ", "make "))
         assert len(entry["commit"]) >= 7
         assert "cores" in entry["machine"]
+
+
+def test_the_samples_model_has_learnt_to_stop() -> None:
+    tuned = json.loads(make_results.RESULTS.read_text("utf-8"))["sample_run"]["fine_tuning"]
+    assert tuned["stop_rate_training"] >= 0.9

@@ -70,6 +70,9 @@ def test_the_run_on_the_sample(sample_run: Path) -> None:
     evaluation = json.loads((output(sample_run, "Evaluate") / "evaluation.json").read_text())["bits_per_byte"]
     ratio = evaluation["candidate"] / evaluation["base"]
     prove("candidate over base, bits per byte", round(ratio, 3), "0.8", ratio < 0.8)
+    rates = read_seal(output(sample_run, "FineTune")).metrics
+    rate = rates["stop_rate_training"]
+    prove("replies to prompts trained on that end at the end of turn", rate, "at least 0.9", rate >= 0.9)
     found = [(version["version"], version["status"]) for version in versions(sample_run)]
     prove("registered versions", found, "1, PendingManualApproval", found == [(1, "PendingManualApproval")])
 
@@ -143,38 +146,56 @@ def wait_for(condition, seconds: float = 600) -> None:
         time.sleep(0.05)
 
 
-def test_killed_in_phase_2(sample_run: Path, tmp_path: Path) -> None:
-    """kill -9 of the whole process group in phase 2, then the same command: the same bytes as without the kill."""
-    shutil.copytree(sample_run / "runs" / "laptop", tmp_path / "runs" / "laptop", symlinks=True)
-    shutil.rmtree(tmp_path / "runs" / "laptop" / "outputs" / "ContinuedPretraining")
-    shutil.rmtree(tmp_path / "runs" / "laptop" / "s3", ignore_errors=True)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+def run_killed_in(sample_run: Path, folder: Path, step: str, is_there: Callable[[Path], bool]) -> None:
+    """Takes a step's output and all checkpoints away from a copy of the run, kills the new run with kill -9 some
+    seconds after its jobs' folder says so, and gives the same command again."""
+    shutil.copytree(sample_run / "runs" / "laptop", folder / "runs" / "laptop", symlinks=True)
+    shutil.rmtree(folder / "runs" / "laptop" / "outputs" / step)
+    shutil.rmtree(folder / "runs" / "laptop" / "s3", ignore_errors=True)
+    jobs = folder / "runs" / "laptop" / "jobs" / step
+    for log in jobs.glob("*/log.txt"):
+        log.unlink()
     process = subprocess.Popen(
         [sys.executable, "-m", "pipeline", "run"],
-        cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )  # fmt: skip
-
-    def in_phase_2() -> bool:
-        logs = (tmp_path / "runs" / "laptop" / "jobs" / "ContinuedPretraining").glob("*/log.txt")
-        return any("phase=2 " in log.read_text(errors="ignore") for log in logs)
-
-    for log in (tmp_path / "runs" / "laptop" / "jobs" / "ContinuedPretraining").glob("*/log.txt"):
-        log.unlink()
-    wait_for(in_phase_2)
+    wait_for(lambda: is_there(jobs))
     time.sleep(3)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     # The step runs in a group of its own; the next run ends it before it begins.
-    assert langadapt(tmp_path, "run").returncode == EXIT_DONE
-    pretrained = output(tmp_path, "ContinuedPretraining")
-    resumed = json.loads((pretrained / "training.json").read_text())["resumed_from_step"]
-    prove("step that the killed run went on from", resumed, "above 0", resumed > 0)
-    same = filecmp.cmp(
-        pretrained / "model.safetensors",
-        output(sample_run, "ContinuedPretraining") / "model.safetensors",
-        shallow=False,
-    )
-    prove("model.safetensors equals the uninterrupted run's", same, "bit-identical", same)
+    assert langadapt(folder, "run").returncode == EXIT_DONE
+
+
+def prove_same_bytes(sample_run: Path, folder: Path, step: str, *names: str) -> None:
+    """The step went on from a checkpoint, and its files are those of the run that was not killed."""
+    finished, uninterrupted = output(folder, step), output(sample_run, step)
+    resumed = json.loads((finished / "training.json").read_text())["resumed_from_step"]
+    prove(f"{step}: step that the killed run went on from", resumed, "above 0", resumed > 0)
+    for name in names:
+        same = filecmp.cmp(finished / name, uninterrupted / name, shallow=False)
+        prove(f"{step}: {name} equals the uninterrupted run's", same, "bit-identical", same)
+
+
+def test_killed_in_phase_2(sample_run: Path, tmp_path: Path) -> None:
+    """kill -9 of the whole process group in phase 2, then the same command: the same bytes as without the kill."""
+
+    def in_phase_2(jobs: Path) -> bool:
+        return any("phase=2 " in log.read_text(errors="ignore") for log in jobs.glob("*/log.txt"))
+
+    run_killed_in(sample_run, tmp_path, "ContinuedPretraining", in_phase_2)
+    prove_same_bytes(sample_run, tmp_path, "ContinuedPretraining", "model.safetensors")
+
+
+def test_killed_while_fine_tuning(sample_run: Path, tmp_path: Path) -> None:
+    """The same in FineTune, between two checkpoints."""
+
+    def past_a_checkpoint(jobs: Path) -> bool:
+        return any("progress: 50/" in log.read_text(errors="ignore") for log in jobs.glob("*/log.txt"))
+
+    run_killed_in(sample_run, tmp_path, "FineTune", past_a_checkpoint)
+    prove_same_bytes(sample_run, tmp_path, "FineTune", "adapter/adapter_model.safetensors", "model.safetensors")
 
 
 def test_real_text(tmp_path: Path) -> None:
