@@ -80,14 +80,13 @@ def run_step(
     folders: Sequence[Folder],
     *,
     checkpoints: bool = False,
-    resumes: bool = True,
     reports: Sequence[str] = (),
     shares_work: bool = False,
     arguments: Sequence[str] | None = None,
 ) -> int:
     """Runs one step from its command line and returns its exit code (see the module's docstring).
 
-    checkpoints: the step takes a folder for unfinished work. resumes: False for one that keeps nothing there.
+    checkpoints: the step takes a folder for unfinished work.
     reports: output files that are no content, or folders of such, named with a slash at the end (see Manifest).
     shares_work: several instances each do a part of the work; any other step refuses to be one of several.
     """
@@ -95,7 +94,7 @@ def run_step(
     name = Path(getattr(module, "__file__", None) or function.__name__).stem
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if "--help" in arguments or "-h" in arguments:
-        return show_help(help_text(module.__doc__ or "", name, config_type, folders, checkpoints, resumes))
+        return show_help(help_text(module.__doc__ or "", name, config_type, folders, checkpoints))
     signal.signal(signal.SIGTERM, _stop_on_sigterm)
     started = time.monotonic()
     _warnings.clear()
@@ -255,7 +254,6 @@ def help_text(
     config_type: type[StepConfig],
     folders: Sequence[Folder],
     checkpoints: bool,
-    resumes: bool = True,
 ) -> str:
     """What `python -m steps.<name> --help` prints: the module's docstring, the folders, every setting."""
     lines = [description.strip(), "", "Folders:"]
@@ -264,8 +262,7 @@ def help_text(
         lines.append(f"  --{folder.name} DIR  {kind}{'' if folder.required else ', optional'}")
     lines.append("  --output DIR  new or empty; sealed by manifest.json when the step is done")
     if checkpoints:
-        use = "where an interrupted run goes on from" if resumes else "taken and left empty: a stopped run begins anew"
-        lines.append(f"  --checkpoints DIR  {use}, optional")
+        lines.append("  --checkpoints DIR  where an interrupted run goes on from, optional")
     lines += ["", "Settings:"]
     for field_name, info in config_type.model_fields.items():
         default = "required" if info.is_required() else f"default {as_given(info.default)}"

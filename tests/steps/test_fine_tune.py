@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from steps.configs.fine_tune import FineTuneConfig
-from steps.contract import EXIT_DONE, ConfigError, StepError, StepFolders, content_digest, run_step
-from steps.fine_tune import FOLDERS, fine_tune
+from steps.contract import ConfigError, StepError, StepFolders, content_digest
+from steps.fine_tune import fine_tune
 from steps.modeling.adapter import check_target_modules, merge_adapter, prompt_logits, relative_difference
 from steps.modeling.adapter_training import make_trainer
 from steps.modeling.loading import load_model, load_tokenizer, save_model, save_model_as
@@ -315,11 +315,3 @@ def test_a_loss_that_is_not_finite_stops_the_run(tiny_tokenizer, make_tiny_llama
     save_file(weights, tmp_path / "pretrained" / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(StepError, match="loss at step 1: nan; limit a finite number"):
         run(tmp_path / "pretrained", conversations, tmp_path / "out")
-
-
-def test_the_help_does_not_promise_to_go_on_from_checkpoints(capsys):
-    settings = {"checkpoints": True, "resumes": False, "arguments": ["--help"]}
-    assert run_step(fine_tune, FineTuneConfig, FOLDERS, **settings) == EXIT_DONE
-    shown = capsys.readouterr().out
-    assert "--checkpoints DIR  taken and left empty: a stopped run begins anew" in shown
-    assert "goes on from" not in shown
