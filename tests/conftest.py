@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
 
 # The files that take longest come first: a worker that began one of them last would keep the others waiting.
 LONG_FILES = ("test_whole_dag.py", "test_readme.py", "test_bad_inputs.py", "test_continued_pretraining.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts what it puts into the background without SIGINT, nohup without SIGHUP, and children inherit it:
+    # programs that tests interrupt would not notice.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -19,7 +19,7 @@ from pipeline.local.images import LocalImage
 DISTRIBUTIONS = (
     "sagemaker", "boto3", "torch", "transformers", "tokenizers", "datasets", "accelerate", "peft", "trl", "safetensors",
     "pydantic", "typer", "rich", "pyyaml", "numpy", "pyarrow", "zstandard", "regex", "rustbpe",
-    "gigatoken", "sentencepiece", "matplotlib", "tensorboard", "liger-kernel",
+    "gigatoken", "sentencepiece", "matplotlib", "tensorboard", "liger-kernel", "bitsandbytes",
 )  # fmt: skip
 
 

@@ -19,11 +19,12 @@ from steps.configs.evaluate_model import EvaluateModelConfig
 from steps.contract import StepError, StepFolders
 from steps.evaluate_model import evaluate_model, first_words, read_texts
 from steps.modeling.generation import continue_greedily, stop_token_ids
-from steps.modeling.loading import encode_plain, load_model, load_tokenizer, save_model
+from steps.modeling.loading import load_model, load_tokenizer, save_model
 from steps.schemas.corpus import CorpusSummary
 from steps.schemas.evaluation import Evaluation
 from steps.text.corpus import SplitWriter, text_sha256
 from steps.text.loops import repeated_share
+from steps.text.plain_encoding import encode_plain
 
 HELDOUT = [
     "Bakıda qış mülayim keçir, amma Xəzərdən əsən xəzri küləyi havanı sərtləşdirir.",
