@@ -57,7 +57,8 @@ def check_conversations(path: Path, max_dropped_share: float) -> None:
     """Raises StepError for conversations that FineTune would refuse."""
     found = read_conversations(path)
     check_unusable(found.unusable, found.lines, max_dropped_share)
-    check_questions(len({question_of(messages) for messages in found.conversations}))
+    questions = {question_of(messages) for messages in found.conversations}
+    check_questions(len(questions), len(found.conversations))
 
 
 if __name__ == "__main__":

@@ -201,7 +201,8 @@ def parse_arguments(
             continue
         path = Path(given)
         if not path.exists():
-            raise StepError(f"--{folder.name}", f"{path} does not exist", remedy="Name an existing folder.")
+            remedy = "Name an existing folder." if folder.sealed else "Name an existing folder or file."
+            raise StepError(f"--{folder.name}", f"{path} does not exist", remedy=remedy)
         if folder.sealed:
             # One process a machine reads every byte; the others take its word, or each would read them again.
             is_first_here = int(os.environ.get("LOCAL_RANK", "0")) == 0

@@ -7,6 +7,7 @@ machine with one number of threads, which decides the order of sums).
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
 import tempfile
@@ -92,6 +93,34 @@ class StopCallback(TrainerCallback):
             control.should_training_stop = True
 
 
+class AdapterTrainer(SFTTrainer):
+    """TRL's trainer with a schedule whose first step learns: the library's own begins at 0, so that a training of one
+    step would leave the model as it was."""
+
+    def __init__(self, *, warmup_share: float, **arguments: Any) -> None:
+        self._warmup_share = warmup_share
+        super().__init__(**arguments)
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        """Linear warm-up and decay; raises as LambdaLR does."""
+        share = functools.partial(learning_rate_share, steps=num_training_steps, warmup_share=self._warmup_share)
+        optimizer = optimizer or self.optimizer
+        assert optimizer is not None
+        self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
+        return self.lr_scheduler
+
+
+def learning_rate_share(step: int, *, steps: int, warmup_share: float) -> float:
+    """Share of the peak at a step, counted from 0: up in a straight line over warmup_share of the steps, then down to
+    0, which the step after the last would have."""
+    warmup = math.ceil(warmup_share * steps)
+    if step < warmup:
+        return (step + 1) / warmup
+    return max(0.0, (steps - step) / (steps - warmup)) if warmup < steps else 1.0
+
+
 def load_base(
     folder: Path, config: FineTuneConfig, device: torch.device, *, trust_remote_code: bool
 ) -> PreTrainedModel:
@@ -135,7 +164,7 @@ def make_trainer(
     callbacks: Sequence[TrainerCallback] = (),
     *,
     saves: bool = False,
-) -> SFTTrainer:
+) -> AdapterTrainer:
     """TRL's trainer on the tokens and labels as they are: it neither tokenises, masks nor cuts anything.
 
     folder: where it writes while it works. saves: checkpoints, every checkpoint_every_steps.
@@ -149,9 +178,6 @@ def make_trainer(
         per_device_train_batch_size=config.batch_conversations,
         gradient_accumulation_steps=config.gradient_accumulation_steps,
         learning_rate=config.learning_rate,
-        lr_scheduler_type="linear",
-        # Below 1 it is a share of the steps.
-        warmup_steps=config.warmup_share,
         bf16=config.precision == "bfloat16",
         gradient_checkpointing=recomputes,
         gradient_checkpointing_kwargs={"use_reentrant": False} if recomputes else None,
@@ -171,7 +197,8 @@ def make_trainer(
         log_level="error",
     )
     rows = [{"input_ids": example.input_ids, "labels": example.labels} for example in training]
-    trainer = SFTTrainer(
+    trainer = AdapterTrainer(
+        warmup_share=config.warmup_share,
         model=model,
         args=arguments,
         train_dataset=Dataset.from_list(rows),

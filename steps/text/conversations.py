@@ -110,11 +110,12 @@ def question_of(messages: Sequence[Message]) -> tuple[str, ...]:
     return tuple(message["content"].strip() for message in messages[: roles.index("assistant")])
 
 
-def check_questions(questions: int) -> None:
+def check_questions(questions: int, conversations: int) -> None:
     """Raises StepError for fewer different questions than training and held-out conversations need."""
     if questions < LEAST_QUESTIONS:
-        limit = f"at least {LEAST_QUESTIONS} questions"
-        raise StepError("conversations", questions, limit=limit, remedy="Give more conversations.")
+        value = f"{questions} different question in {conversations}"
+        limit = f"at least {LEAST_QUESTIONS}, one of them to hold out"
+        raise StepError("conversations", value, limit=limit, remedy="Give more conversations.")
 
 
 def conversation_fault(messages: Sequence[Message]) -> LineError | None:
@@ -137,7 +138,8 @@ def _read_object(line: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise LineError("invalid UTF-8") from error
     except (ValueError, RecursionError) as error:
-        raise LineError("not JSON") from error
+        detail = "a list, or part of one: one object a line, no brackets around them" if line.startswith(b"[") else ""
+        raise LineError("not JSON", detail and f"not JSON ({detail})") from error
     if not isinstance(value, dict):
         raise LineError("no JSON object", "null" if value is None else f"a JSON {type(value).__name__}")
     return value

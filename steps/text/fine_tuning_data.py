@@ -120,7 +120,7 @@ def split_examples(examples: list[Example], validation_share: float) -> tuple[li
     Raises StepError for fewer than two different questions.
     """
     shares = {example.question_digest: hash_share(example.question_digest) for example in examples}
-    check_questions(len(shares))
+    check_questions(len(shares), len(examples))
     ranked = sorted(shares, key=lambda digest: shares[digest])
     chosen = [digest for digest in ranked if shares[digest] < validation_share]
     # A handful of conversations may leave a side empty by chance: one question each, then.

@@ -18,7 +18,13 @@ from safetensors.torch import load, load_file
 
 from steps.configs.fine_tune import FineTuneConfig, not_learned
 from steps.contract import EXIT_TERMINATED, ConfigError
-from steps.modeling.adapter_training import TrainingRun, load_base, steps_of_one_pass, train_adapter
+from steps.modeling.adapter_training import (
+    TrainingRun,
+    learning_rate_share,
+    load_base,
+    steps_of_one_pass,
+    train_adapter,
+)
 from steps.modeling.checkpoints import find_fault
 from steps.modeling.loading import load_model, save_model
 from steps.modeling.reply_measures import mean_token_loss
@@ -208,3 +214,25 @@ def test_settings_that_change_nothing_learned_keep_the_checkpoints():
     assert "validate_every_steps" in not_learned(CONFIG)
     assert "validate_every_steps" not in not_learned(CONFIG.model_copy(update={"early_stopping_validations": 1}))
     assert not {"learning_rate", "seed", "lora_rank", "precision", "base_quantisation"} & set(not_learned(CONFIG))
+
+
+@pytest.mark.parametrize(
+    ("steps", "warmup_share", "shares"),
+    [
+        (1, 0.03, [1.0]),
+        (1, 0.0, [1.0]),
+        (4, 0.0, [1.0, 0.75, 0.5, 0.25]),
+        (4, 0.5, [0.5, 1.0, 1.0, 0.5]),
+        (5, 0.4, [0.5, 1.0, 1.0, 2 / 3, 1 / 3]),
+        (2, 0.99, [0.5, 1.0]),
+    ],
+)
+def test_every_step_learns(steps, warmup_share, shares):
+    found = [learning_rate_share(step, steps=steps, warmup_share=warmup_share) for step in range(steps)]
+    assert found == pytest.approx(shares)
+
+
+def test_a_training_of_one_step_changes_the_model(train, tmp_path):
+    done, adapter = train(tmp_path / "adapter", epochs=0.1)
+    assert len(done.losses) == 1
+    assert any(tensor.any() for name, tensor in load(adapter).items() if "lora_B" in name)
