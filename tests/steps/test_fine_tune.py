@@ -293,9 +293,7 @@ def test_a_question_is_on_one_side_only(tiny_tokenizer, examples):
     assert len(training) + len(heldout) == len(examples) + 1
     few_training, few_heldout = split_examples(examples[:2], 0.01)
     assert (len(few_training), len(few_heldout)) == (1, 1)
-    with pytest.raises(
-        StepError, match="conversations: 1 different question in 1; limit at least 2, one of"
-    ):
+    with pytest.raises(StepError, match="conversations: 1 different question in 1; limit at least 2, one of"):
         split_examples(examples[:1], 0.1)
 
 
