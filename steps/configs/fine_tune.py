@@ -33,6 +33,10 @@ class FineTuneConfig(StepConfig):
         min_length=1,
         description="linear layers that get an adapter",
     )
+    train_chat_tokens: bool = Field(
+        True,
+        description="train the rows of the control tokens of a chat along: pretraining never sees these tokens",
+    )
     max_tokens: int = Field(1_024, ge=16, description="longest conversation, in tokens")
     learning_rate: float = Field(1e-4, gt=0, description="peak learning rate, linear decay to 0")
     warmup_share: float = Field(0.03, ge=0, lt=1, description="share of the steps with linear warm-up")

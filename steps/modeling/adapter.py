@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +15,12 @@ from safetensors.torch import save_file
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from steps.contract import ConfigError, StepError, write_json
-from steps.modeling.loading import load_model, save_model_as, stored_dtype
+from steps.modeling.loading import is_tied, load_model, save_model_as, stored_dtype
 from steps.modeling.special_ids import set_special_tokens
+from steps.text.chat_template import END_HEADER_TOKEN, END_OF_TURN_TOKEN, START_HEADER_TOKEN
+
+# What stands around and behind a turn, and in no text.
+TURN_TOKENS = (START_HEADER_TOKEN, END_HEADER_TOKEN, END_OF_TURN_TOKEN)
 
 
 def check_target_modules(model: PreTrainedModel, target_modules: Sequence[str]) -> None:
@@ -57,8 +61,27 @@ def save_adapter(model: PeftModel, folder: Path) -> None:
     write_json(folder / "adapter_config.json", json.loads(json.dumps(plain, default=str)))
 
 
-def lora_config(rank: int, alpha: float, dropout: float, target_modules: Sequence[str]) -> LoraConfig:
-    """LoRA on linear layers; what it adds is scaled by alpha / rank."""
+def chat_token_rows(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int]]:
+    """Ids of the tokens around and behind a turn, for the embedding and, where it has a matrix of its own, the head.
+
+    No text has them, so that pretraining pushes all of their rows the same way, away from whatever comes; an adapter
+    inside the blocks alone has to learn the end of turn against that.
+    """
+    known = tokenizer.get_vocab()
+    ids = sorted(known[token] for token in TURN_TOKENS if token in known)
+    layers = [model.get_input_embeddings(), *([] if is_tied(model) else [model.get_output_embeddings()])]
+    names = {name.rpartition(".")[2] for name, module in model.named_modules() if any(module is one for one in layers)}
+    return dict.fromkeys(sorted(names), ids)
+
+
+def lora_config(
+    rank: int,
+    alpha: float,
+    dropout: float,
+    target_modules: Sequence[str],
+    token_rows: Mapping[str, list[int]] | None = None,
+) -> LoraConfig:
+    """LoRA on linear layers; what it adds is scaled by alpha / rank. token_rows: see `chat_token_rows`."""
     return LoraConfig(
         r=rank,
         lora_alpha=alpha,  # type: ignore[arg-type]
@@ -66,6 +89,7 @@ def lora_config(rank: int, alpha: float, dropout: float, target_modules: Sequenc
         target_modules=sorted(target_modules),
         bias="none",
         task_type="CAUSAL_LM",
+        trainable_token_indices=dict(token_rows) if token_rows else None,
     )
 
 

@@ -33,12 +33,13 @@ from trl import SFTConfig, SFTTrainer
 
 from steps.configs.fine_tune import FineTuneConfig
 from steps.contract import EXIT_TERMINATED, ConfigError, StepError, report, report_progress
-from steps.modeling.adapter import lora_config, save_adapter
+from steps.modeling.adapter import chat_token_rows, lora_config, save_adapter
 from steps.modeling.adapter_checkpoints import AdapterCheckpoints
 from steps.modeling.adapter_validation import AdapterValidation
 from steps.modeling.loading import load_model
 from steps.modeling.stopping import StopRequest, noting_sigterm
-from steps.text.assistant_mask import Example
+from steps.modeling.token_losses import has_plain_head, output_layer, summed_nats
+from steps.text.assistant_mask import IGNORED_LABEL, Example
 
 COMPUTE_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -94,12 +95,33 @@ class StopCallback(TrainerCallback):
 
 
 class AdapterTrainer(SFTTrainer):
-    """TRL's trainer with a schedule whose first step learns: the library's own begins at 0, so that a training of one
-    step would leave the model as it was."""
+    """TRL's trainer with a schedule whose first step learns, and a loss that sees every part of the adapter.
+
+    The library's schedule begins at 0, so that a training of one step would leave the model as it was; its loss reads
+    the matrix of the output head, where rows that are trained along do not lie.
+    """
 
     def __init__(self, *, warmup_share: float, **arguments: Any) -> None:
         self._warmup_share = warmup_share
+        with torch.no_grad():
+            self._has_plain_head = has_plain_head(arguments["model"])
         super().__init__(**arguments)
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        """Nats a trained token: of all passes that make one optimizer step together, where their number is given."""
+        assert not return_outputs, "nobody asks for outputs"
+        base = self.accelerator.unwrap_model(model).get_base_model()
+        targets = inputs["labels"][:, 1:]
+        is_trained = targets != IGNORED_LABEL
+        is_plain = self._has_plain_head
+        reader = base.get_decoder() if is_plain else base
+        found = reader(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], use_cache=False)
+        states = (found.last_hidden_state if is_plain else found.logits)[:, :-1][is_trained]
+        logits_of = output_layer(base) if is_plain else torch.nn.Identity()
+        nats = summed_nats(logits_of, states, targets[is_trained], base.config.get_text_config().vocab_size)
+        return nats / (is_trained.sum() if num_items_in_batch is None else num_items_in_batch)
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
@@ -203,7 +225,13 @@ def make_trainer(
         args=arguments,
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
-        peft_config=lora_config(config.lora_rank, config.lora_alpha, config.lora_dropout, config.target_modules),
+        peft_config=lora_config(
+            config.lora_rank,
+            config.lora_alpha,
+            config.lora_dropout,
+            config.target_modules,
+            chat_token_rows(model, tokenizer) if config.train_chat_tokens else None,
+        ),
         callbacks=[MetricsCallback(config.log_every_steps), *callbacks],
     )
     # It prints every step's values in a form of its own.

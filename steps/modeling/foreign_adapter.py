@@ -26,6 +26,8 @@ from steps.modeling.loading import is_tied
 
 SETTINGS_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
+# PEFT's rows of single tokens beside an embedding or a head.
+TOKEN_ROWS = ".token_adapter.trainable_tokens_delta"
 TRAINED_REMEDY = "Give an adapter that was trained on this model."
 FETCH_REMEDY = "Fetch the adapter again."
 SUPPORTED = "LoRA (also rsLoRA and DoRA) without biases of its own"
@@ -38,6 +40,7 @@ UNDERSTOOD = frozenset(
         "fan_in_fan_out", "bias", "use_rslora", "modules_to_save", "init_lora_weights", "layers_to_transform",
         "layers_pattern", "rank_pattern", "alpha_pattern", "use_dora", "ensure_weight_tying", "auto_mapping",
         "peft_version", "base_model_name_or_path", "revision", "inference_mode", "megatron_core", "qalora_group_size",
+        "trainable_token_indices",
     }
 )  # fmt: skip
 
@@ -142,7 +145,8 @@ def _refuse_shared(folder: Path, names: Iterable[str], adapted: PreTrainedModel)
     shared = (adapted.get_input_embeddings(), adapted.get_output_embeddings())
     places = {f"base_model.model.{name}." for name, module in adapted.named_modules() if module in shared}
     for name in sorted(names):
-        if name.startswith(tuple(places)):
+        # Single rows are the exception: PEFT trains and merges those of both together.
+        if name.startswith(tuple(places)) and not name.endswith(TOKEN_ROWS):
             raise StepError(
                 str(folder), f"{name}: a change of the matrix that embedding and head share",
                 limit="an adapter inside the blocks, where tie_word_embeddings is true",

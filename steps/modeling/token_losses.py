@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from steps.contract import StepError, warn
@@ -170,6 +171,26 @@ def token_nats(
         nats.append(logits.exp_().sum(dim=-1).double().log() - own)
     ids = torch.cat(most_probable) if most_probable else targets[:0]
     return torch.cat(nats).cpu().numpy(), ids.cpu().numpy()
+
+
+def summed_nats(
+    logits_of: Callable[[torch.Tensor], torch.Tensor], states: torch.Tensor, targets: torch.Tensor, vocabulary: int
+) -> torch.Tensor:
+    """The sum of -ln softmax(logits_of(states))[targets] to learn from, float32; arguments as of `token_nats`.
+
+    In pieces whose logits are made again on the way back: those of all positions are never there at once.
+    """
+    rows = max(1, CHUNK_LOGITS // vocabulary)
+    total = torch.zeros((), device=states.device)
+    for chunk, wanted in zip(states.split(rows), targets.split(rows), strict=True):
+        total = total + checkpoint(_chunk_nats, logits_of, chunk, wanted, use_reentrant=False)
+    return total
+
+
+def _chunk_nats(
+    logits_of: Callable[[torch.Tensor], torch.Tensor], states: torch.Tensor, targets: torch.Tensor
+) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(logits_of(states).float(), targets, reduction="sum")
 
 
 # --- the output layer -------------------------------------------------------------------------------------------------

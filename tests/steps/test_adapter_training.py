@@ -18,6 +18,7 @@ from safetensors.torch import load, load_file
 
 from steps.configs.fine_tune import FineTuneConfig, not_learned
 from steps.contract import EXIT_TERMINATED, ConfigError
+from steps.modeling.adapter import merge_adapter
 from steps.modeling.adapter_training import (
     TrainingRun,
     learning_rate_share,
@@ -26,7 +27,7 @@ from steps.modeling.adapter_training import (
     train_adapter,
 )
 from steps.modeling.checkpoints import find_fault
-from steps.modeling.loading import load_model, save_model
+from steps.modeling.loading import is_tied, load_model, save_model
 from steps.modeling.reply_measures import mean_token_loss
 from steps.text.assistant_mask import Example, ExampleBuilder
 
@@ -236,3 +237,38 @@ def test_a_training_of_one_step_changes_the_model(train, tmp_path):
     done, adapter = train(tmp_path / "adapter", epochs=0.1)
     assert len(done.losses) == 1
     assert any(tensor.any() for name, tensor in load(adapter).items() if "lora_B" in name)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_rows_of_the_chats_tokens_are_trained_merged_and_left_alone_where_not_asked_for(
+    make_tiny_llama, tiny_tokenizer, examples, tmp_path, tied
+):
+    save_model(make_tiny_llama(tied=tied), tiny_tokenizer, tmp_path / "base")
+    for trains in (True, False):
+        config = CONFIG.model_copy(update={"epochs": 1, "train_chat_tokens": trains})
+        folder = tmp_path / str(trains)
+        model = load_base(tmp_path / "base", config, torch.device("cpu"), trust_remote_code=False)
+        train_adapter(model, tiny_tokenizer, examples[:-4], examples[-4:], config, folder / "adapter")
+        rows = [name for name in load_file(folder / "adapter" / "adapter_model.safetensors") if "token" in name]
+        assert len(rows) == (0 if not trains else 1 if tied else 2)
+        prompts = [example.input_ids for example in examples[:3]]
+        merge_adapter(
+            tmp_path / "base", folder / "adapter", folder / "model", tiny_tokenizer, prompts, max_difference=1e-4
+        )
+        before, after = load_model(tmp_path / "base"), load_model(folder / "model")
+        turn_tokens = sorted(
+            tiny_tokenizer.convert_tokens_to_ids(["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"])
+        )
+        for name in ("get_input_embeddings", "get_output_embeddings"):
+            one, other = (getattr(each, name)().weight for each in (before, after))
+            changed = (one != other).any(dim=1).nonzero()[:, 0].tolist()
+            assert changed == (turn_tokens if trains else [])
+        assert is_tied(after) == tied
+
+
+def test_accumulated_passes_are_one_step(train, tmp_path):
+    """Its loss is the mean over the tokens of all passes, not a mean of means."""
+    settings = {"lora_dropout": 0.0, "epochs": 2}
+    whole_batch, _ = train(tmp_path / "whole", batch_conversations=4, **settings)
+    halves, _ = train(tmp_path / "halves", batch_conversations=2, gradient_accumulation_steps=2, **settings)
+    assert halves.losses == pytest.approx(whole_batch.losses, abs=1e-4)
