@@ -38,7 +38,7 @@ class TrainTokenizerConfig(StepConfig):
     )
     min_frequency: int = Field(2, ge=1, description="times a pair must occur to be merged; all kinds but unigram")
     max_training_bytes: int = Field(
-        400_000_000,
+        300_000_000,
         ge=10_000,
         le=2_000_000_000,
         description="UTF-8 bytes of training text used; beyond, documents are sampled",
