@@ -159,10 +159,23 @@ def train_pieces(spelled: Mapping[str, int], size: int, seeds: Mapping[str, int]
             minloglevel=2,
         )
     model = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
-    return {
+    pieces = {
         model.id_to_piece(index): round(model.get_score(index), SCORE_DECIMALS)
         for index in range(1, model.get_piece_size())
     }
+    return with_all_bytes(pieces, size)
+
+
+def with_all_bytes(pieces: Pieces, size: int) -> Pieces:
+    """The pieces with every byte among them, at most `size`: a byte that was left out is as likely as the rarest piece.
+
+    sentencepiece counts coverage in float32, where a byte of some occurrences in gigabytes is nothing.
+    """
+    missing = [character for character in byte_of_character() if character not in pieces]
+    longer = sorted((pair for pair in pieces.items() if len(pair[0]) > 1), key=lambda pair: (-pair[1], pair[0]))
+    dropped = {piece for piece, _ in longer[len(longer) - max(0, len(pieces) + len(missing) - size) :]}
+    kept = {piece: score for piece, score in pieces.items() if piece not in dropped}
+    return {**kept, **dict.fromkeys(missing, min(pieces.values()))}
 
 
 def assemble_unigram(pieces: Pieces, pattern: str) -> Tokenizer:

@@ -192,7 +192,7 @@ def test_killed_while_fine_tuning(sample_run: Path, tmp_path: Path) -> None:
     """The same in FineTune, between two checkpoints."""
 
     def past_a_checkpoint(jobs: Path) -> bool:
-        return any("progress: 50/" in log.read_text(errors="ignore") for log in jobs.glob("*/log.txt"))
+        return any("step=50 steps=" in log.read_text(errors="ignore") for log in jobs.glob("*/log.txt"))
 
     run_killed_in(sample_run, tmp_path, "FineTune", past_a_checkpoint)
     prove_same_bytes(sample_run, tmp_path, "FineTune", "adapter/adapter_model.safetensors", "model.safetensors")
