@@ -15,7 +15,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from tokenizers import Tokenizer, models
@@ -34,6 +34,8 @@ LONGEST_SUBSTRING_BYTES = 32
 # Parts of words that a training starts from, for each token asked for: those that cover most text. Started from all
 # there are, 8,192 tokens of laws keep rare long pieces: Wikipedia takes 8% more tokens a word, other laws 1% fewer.
 SEEDS_PER_TOKEN = 10
+# Parts counted at once: some 200 bytes each.
+PARTS_AT_ONCE = 1_000_000
 # A sum of floats depends on how it is split, so this stays the same on every machine.
 TRAINING_THREADS = 2
 # tokenizers reads a number of 17 digits from its JSON with an error in the last one: written again, the file would be
@@ -63,7 +65,7 @@ def train_unigram(counts: Mapping[str, int], sizes: Sequence[int], pattern: str 
     """
     check_size(min(sizes))
     spelled = spell_counts(counts)
-    seeds = count_seeds(spelled)
+    seeds = count_seeds(spelled, SEEDS_PER_TOKEN * max(sizes))
     tokenizers: dict[int, Tokenizer] = {}
     learnable = 0
     pieces: Pieces = {}
@@ -78,12 +80,12 @@ def train_unigram(counts: Mapping[str, int], sizes: Sequence[int], pattern: str 
 
 
 def train_size(spelled: Mapping[str, int], size: int, seeds: Mapping[str, int]) -> Pieces:
-    """The pieces of one vocabulary, from its share of the seeds, or from all where those give too few."""
+    """The pieces of one vocabulary, from its share of the seeds, or from all of the text where those give too few."""
     share = dict(islice(seeds.items(), SEEDS_PER_TOKEN * size))
     pieces = train_pieces(spelled, size, share)
-    if len(pieces) == size or len(share) == len(seeds):
+    if len(pieces) == size or len(share) < SEEDS_PER_TOKEN * size:
         return pieces
-    return train_pieces(spelled, size, seeds)
+    return train_pieces(spelled, size, count_seeds(spelled, None))
 
 
 def spell_counts(counts: Mapping[str, int]) -> dict[str, int]:
@@ -93,18 +95,30 @@ def spell_counts(counts: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(short, key=lambda pair: (-pair[1], pair[0]))[:MOST_PRETOKENS])
 
 
-def count_seeds(spelled: Mapping[str, int]) -> dict[str, int]:
-    """Bytes covered by each part of a pre-token that occurs more than once, the most first.
+def count_seeds(spelled: Mapping[str, int], most: int | None) -> dict[str, int]:
+    """Bytes covered by each part of a pre-token that occurs more than once: the `most` that cover most, None for all.
 
     sentencepiece's own seeds come from a list of distinct pre-tokens, each taken once: a word that is part of no other
     is none, however frequent, and other laws take 20% more tokens a word.
     """
-    occurrences: Counter[str] = Counter()
-    for pretoken, count in spelled.items():
-        for part in parts_of(pretoken):
-            occurrences[part] += count
-    covered = ((part, count * len(part)) for part, count in occurrences.items() if count > 1)
-    return dict(sorted(covered, key=lambda pair: (-pair[1], pair[0])))
+    # So many parts are counted at once, the others in further passes: which ones go together changes nothing.
+    passes = math.ceil(sum(number_of_parts(len(pretoken)) for pretoken in spelled) / PARTS_AT_ONCE)
+    best: list[tuple[str, int]] = []
+    for number in range(passes):
+        occurrences: Counter[str] = Counter()
+        for pretoken, count in spelled.items():
+            for part in parts_of(pretoken):
+                if hash(part) % passes == number:
+                    occurrences[part] += count
+        covered = ((part, count * len(part)) for part, count in occurrences.items() if count > 1)
+        best = sorted(chain(best, covered), key=lambda pair: (-pair[1], pair[0]))[:most]
+    return dict(best)
+
+
+def number_of_parts(size: int) -> int:
+    """How many parts `parts_of` gives of a pre-token of that many bytes, or a few less."""
+    longest = min(size, LONGEST_SUBSTRING_BYTES)
+    return sum(size - length + 1 for length in range(2, longest + 1))
 
 
 def parts_of(pretoken: str) -> Iterator[str]:
