@@ -5,7 +5,9 @@ Written to RUN/execution.json, and under its own name to RUN/executions/<executi
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,10 @@ from pipeline.conditions import ConditionResult
 from pipeline.error_lines import line_parts
 from pipeline.local.job_log import Done
 from pipeline.registry import ModelVersion
-from steps.contract import write_json
+from steps.contract import StepError, write_json
 
+# In a run's folder: of the newest execution, and a folder of all that were kept.
+RECORD_NAME, RECORDS_NAME = "execution.json", "executions"
 WAITING, EXECUTING, SUCCEEDED, CACHED = "Waiting", "Executing", "Succeeded", "Cached"
 FAILED, SKIPPED, STOPPED, NOT_RUN = "Failed", "Skipped", "Stopped", "NotRun"
 DONE_STATES = (SUCCEEDED, CACHED)
@@ -157,5 +161,23 @@ class RunResult:
     def write(self) -> None:
         """Writes both files, each atomically."""
         content = self.as_json()
-        write_json(self.run_folder / "executions" / f"{self.execution_id}.json", content)
-        write_json(self.run_folder / "execution.json", content)
+        write_json(self.run_folder / RECORDS_NAME / f"{self.execution_id}.json", content)
+        write_json(self.run_folder / RECORD_NAME, content)
+
+
+def is_run(folder: Path) -> bool:
+    """True for a run's folder."""
+    return (folder / RECORD_NAME).is_file()
+
+
+def read_records(run_folder: Path) -> Iterator[dict[str, Any]]:
+    """What the executions of a run tell, the newest first. Raises StepError for a file that is no record."""
+    kept = sorted((run_folder / RECORDS_NAME).glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in (run_folder / RECORD_NAME, *kept):
+        try:
+            record = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise StepError(str(path), "no JSON", remedy="Run it again, or name another folder.") from error
+        if not isinstance(record, dict) or not isinstance(record.get("steps"), dict):
+            raise StepError(str(path), "no record of a run", remedy="Run it again, or name another folder.")
+        yield record

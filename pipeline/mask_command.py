@@ -9,7 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +19,6 @@ import typer
 from pipeline.command_options import AsJson, expanded
 
 RUNS = Path("runs")
-RECORD = "execution.json"
 # Whose output holds the tokenizer, the latest first, and where in it.
 TOKENIZER_STEPS = {"FineTune": "model", "AdaptVocabulary": "output", "TrainTokenizer": "output"}
 # Settings of FineTune that decide which tokens there are.
@@ -105,13 +104,14 @@ def mask_inputs(source: Path, model: Path | None) -> MaskInputs:
     Raises StepError for a run that has no tokenizer or whose conversations are gone, ConfigError where no tokenizer is
     named and there is no run.
     """
+    from pipeline.execution_record import RECORD_NAME, is_run
     from steps.contract import ConfigError
 
     if is_run(source):
         of_run = run_inputs(source, needs_tokenizer=model is None)
         return of_run if model is None else MaskInputs(of_run.conversations, tokenizer_of(model), of_run.settings)
     if model is None:
-        model = max((path.parent for path in RUNS.glob(f"*/{RECORD}")), key=record_time, default=None)
+        model = max((path.parent for path in RUNS.glob(f"*/{RECORD_NAME}")), key=record_time, default=None)
         if model is None:
             remedy = "Name a folder with a tokenizer, such as FineTune's output, or a run."
             raise ConfigError("--model", f"not given, and no run in {RUNS}", remedy=remedy)
@@ -122,16 +122,16 @@ def mask_inputs(source: Path, model: Path | None) -> MaskInputs:
     return MaskInputs(source, of_run.model, of_run.settings)
 
 
-def is_run(path: Path) -> bool:
-    return (path / RECORD).is_file()
-
-
 def record_time(run: Path) -> float:
-    return (run / RECORD).stat().st_mtime
+    from pipeline.execution_record import RECORD_NAME
+
+    return (run / RECORD_NAME).stat().st_mtime
 
 
 def tokenizer_of(model: Path) -> Path:
     """The folder itself, or that of a run."""
+    from pipeline.execution_record import is_run
+
     return run_inputs(model).model if is_run(model) else model
 
 
@@ -140,10 +140,14 @@ def run_inputs(run: Path, *, needs_tokenizer: bool = True) -> MaskInputs:
 
     needs_tokenizer: False where the caller has one; an execution without is taken then. Raises StepError.
     """
+    from pipeline.execution_record import read_records
     from pipeline.local.uri_folders import UriFolders
     from steps.contract import StepError
 
-    for record in records(run):
+    for record in read_records(run):
+        if "ConversationsUri" not in record.get("parameters", {}):
+            # Of a definition that trains on none.
+            continue
         folders = {name: Path(step["outputs"][output]) for name, output in TOKENIZER_STEPS.items()
                    if output in (step := record["steps"].get(name, {"outputs": {}}))["outputs"]}  # fmt: skip
         model = next((folder for folder in folders.values() if folder.is_dir()), None)
@@ -155,22 +159,6 @@ def run_inputs(run: Path, *, needs_tokenizer: bool = True) -> MaskInputs:
         return MaskInputs(conversations, model or run, run_settings(run, folders.get("FineTune")))
     remedy = "Run it at least to TrainTokenizer, or give --model with a folder that has a tokenizer."
     raise StepError(str(run), "no step of it has made a tokenizer", remedy=remedy)
-
-
-def records(run: Path) -> Iterator[dict[str, Any]]:
-    """What the executions of a run tell, the newest first. Raises StepError for a file that is no record."""
-    from steps.contract import StepError
-
-    older = sorted((run / "executions").glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in (run / RECORD, *older):
-        try:
-            record = json.loads(path.read_bytes())
-        except ValueError as error:
-            raise StepError(str(path), "no JSON", remedy="Run `langadapt run` again.") from error
-        if not isinstance(record, dict) or not {"steps", "parameters"} <= record.keys():
-            raise StepError(str(path), "no record of a run", remedy="Name another folder.")
-        if "ConversationsUri" in record["parameters"]:
-            yield record
 
 
 def run_settings(run: Path, fine_tuned: Path | None) -> dict[str, Any]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.execution_record import DONE_STATES, NOT_RUN, WAITING
+from pipeline.execution_record import DONE_STATES, NOT_RUN, WAITING, is_run, read_records
 from steps.contract import StepError
 
 FINE_TUNE = "FineTune"
@@ -21,34 +20,21 @@ def model_folder_of(given: Path) -> Path:
         raise StepError(str(given), "a file, not a folder", remedy=REMEDY)
     if (given / "config.json").is_file():
         return given
-    if not (given / "execution.json").is_file():
+    if not is_run(given):
         raise StepError(str(given), "no model: neither config.json nor execution.json", remedy=REMEDY)
     return _of_run(given)
 
 
 def _of_run(run_folder: Path) -> Path:
     """The output of FineTune in the newest execution that had it to do: a selective one may have left it out."""
-    kept = sorted((run_folder / "executions").glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for record in [run_folder / "execution.json", *kept]:
-        step = _step_of(record)
-        if step.get("state", NOT_RUN) in (NOT_RUN, WAITING):
-            continue
-        if step["state"] not in DONE_STATES:
-            break
-        for output in step["outputs"].values():
-            if (Path(output) / "config.json").is_file():
-                return Path(output)
-        value = f"the model of {FINE_TUNE} is not at {', '.join(step['outputs'].values())} any more"
-        raise StepError(str(run_folder), value, remedy="Run it again, or name a model folder.")
-    else:
-        step = {"state": NOT_RUN}
-    value = f"{FINE_TUNE} is {step['state']}"
-    raise StepError(str(run_folder), value, limit="Succeeded", remedy="Run it to its end, or name a model folder.")
-
-
-def _step_of(record: Path) -> dict[str, Any]:
-    """What an execution's record has of FineTune; empty where it has none. Raises StepError for a damaged record."""
-    try:
-        return json.loads(record.read_bytes())["steps"].get(FINE_TUNE, {})
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise StepError(str(record), "no record of a run", remedy="Run it again, or name a model folder.") from error
+    steps = (record["steps"].get(FINE_TUNE, {}) for record in read_records(run_folder))
+    undone: dict[str, Any] = {"state": NOT_RUN}
+    step = next((step for step in steps if step.get("state", NOT_RUN) not in (NOT_RUN, WAITING)), undone)
+    if step["state"] not in DONE_STATES:
+        value = f"{FINE_TUNE} is {step['state']}"
+        raise StepError(str(run_folder), value, limit="Succeeded", remedy="Run it to its end, or name a model folder.")
+    for output in step["outputs"].values():
+        if (Path(output) / "config.json").is_file():
+            return Path(output)
+    value = f"the model of {FINE_TUNE} is not at {', '.join(step['outputs'].values())} any more"
+    raise StepError(str(run_folder), value, remedy="Run it again, or name a model folder.")

@@ -60,4 +60,4 @@ def test_a_run_without_a_model_is_told(tmp_path, model):
     write_record(tmp_path / "execution.json", "Succeeded", tmp_path / "gone")
     assert refusal(tmp_path).startswith(f": the model of FineTune is not at {tmp_path / 'gone'} any more. Run it again")
     (tmp_path / "execution.json").write_text("{")
-    assert refusal(tmp_path).startswith("/execution.json: no record of a run. Run it again")
+    assert refusal(tmp_path).startswith("/execution.json: no JSON. Run it again")
