@@ -26,6 +26,8 @@ PLACEHOLDER_ACCOUNT = "111122223333"
 
 
 DEFAULT_REPLAY_SHARE = 0.1
+# 28 days: the longest that the service lets a training job run, and wait for spot capacity.
+MAX_TRAINING_SECONDS = 2_419_200
 # Over the corpus, by each branch of an ablation.
 ABLATION_PASSES = 1.0
 # Settings of the data section that are settings of steps.
@@ -114,7 +116,25 @@ class ShardedJobSection(JobSection):
 
 
 class TrainingJobSection(JobSection):
-    max_runtime_seconds: int = Field(86_400, ge=60, le=2_419_200, description="time after which the job is stopped")
+    max_runtime_seconds: int = Field(
+        86_400, ge=60, le=MAX_TRAINING_SECONDS, description="time after which the job is stopped"
+    )
+    managed_spot: bool = Field(
+        False, description="take spare capacity at a discount: the service may interrupt the job, which goes on later"
+    )
+    max_wait_seconds: int | None = Field(
+        None,
+        ge=60,
+        le=MAX_TRAINING_SECONDS,
+        description="with managed_spot, time for training and waiting together; null: twice max_runtime_seconds",
+    )
+
+    @property
+    def spot_wait_seconds(self) -> int | None:
+        """Seconds that a job on spot capacity may take, the waiting for it included; None without managed_spot."""
+        if not self.managed_spot:
+            return None
+        return self.max_wait_seconds or min(2 * self.max_runtime_seconds, MAX_TRAINING_SECONDS)
 
 
 class ShardedTrainingJobSection(TrainingJobSection):
@@ -135,6 +155,21 @@ class ComputeSection(Section):
     evaluate_model: JobSection = JobSection(instance_type="ml.g5.8xlarge")
     cache_days: int = Field(30, ge=1, le=365, description="days that the step cache is valid")
     max_attempts: int = Field(3, ge=1, le=10, description="attempts of a job after a fault of the service")
+
+    @pydantic.model_validator(mode="after")
+    def _waiting_leaves_time_to_train(self) -> ComputeSection:
+        for step in ("continued_pretraining", "fine_tune"):
+            section: TrainingJobSection = getattr(self, step)
+            wait = section.max_wait_seconds
+            if wait is not None and not section.managed_spot:
+                remedy = "Leave it out, or set managed_spot to true."
+                raise ConfigError(f"compute.{step}.max_wait_seconds", wait, limit="none without managed_spot",
+                                  remedy=remedy)  # fmt: skip
+            if wait is not None and wait < section.max_runtime_seconds:
+                limit = f"at least max_runtime_seconds {section.max_runtime_seconds}"
+                remedy = "Raise it: it counts training and waiting together."
+                raise ConfigError(f"compute.{step}.max_wait_seconds", wait, limit=limit, remedy=remedy)
+        return self
 
 
 class ThresholdsSection(Section):

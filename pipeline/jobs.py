@@ -32,7 +32,7 @@ from sagemaker.mlops.workflow.steps import CacheConfig, ProcessingStep, Step, Tr
 from sagemaker.train.model_trainer import ModelTrainer
 
 from pipeline.code_archive import STEPS_FOLDER, code_archive
-from pipeline.config import JobSection, PipelineConfig, config_digest
+from pipeline.config import JobSection, PipelineConfig, TrainingJobSection, config_digest
 from pipeline.instances import has_local_storage
 from pipeline.job_parts import OUTPUT_NAME, channel, flag, metric_definition, processing_input, processing_output
 from steps.configs import continued_pretraining, fine_tune
@@ -180,11 +180,19 @@ class Jobs:
         The other arguments are those of `processing_step`.
         """
         job = self._job(name, step, inputs)
+        section = job.section
+        assert isinstance(section, TrainingJobSection), name
         # No volume key: the instance type is a parameter, and those that train have local storage.
         compute = Compute(
-            instance_type=instance_type, instance_count=instance_count, volume_size_in_gb=job.section.volume_gib
+            instance_type=instance_type,
+            instance_count=instance_count,
+            volume_size_in_gb=section.volume_gib,
+            enable_managed_spot_training=section.managed_spot or None,
         )
-        trainer = self._trainer(job, compute, self._run_output(output_folder, name))
+        limits = StoppingCondition(
+            max_runtime_in_seconds=section.max_runtime_seconds, max_wait_time_in_seconds=section.spot_wait_seconds
+        )
+        trainer = self._trainer(job, compute, limits, self._run_output(output_folder, name))
         trainer.with_metric_definitions([metric_definition(metric) for metric in metrics])
         events = self._run_output("runs", name, "tensorboard")
         trainer.with_tensorboard_output_config(
@@ -197,7 +205,9 @@ class Jobs:
             retry_policies=[*self.service_retries(), *self._job_retries()],
         )
 
-    def _trainer(self, job: Job, compute: Compute, output_uri: PipelineVariable) -> LaunchedTrainer:
+    def _trainer(
+        self, job: Job, compute: Compute, limits: StoppingCondition, output_uri: PipelineVariable
+    ) -> LaunchedTrainer:
         return LaunchedTrainer(
             role=self.config.aws.role_arn,
             sagemaker_session=self.session,
@@ -206,7 +216,7 @@ class Jobs:
             training_input_mode="File",
             compute=compute,
             networking=Networking(**self._network()) if self._network() else None,
-            stopping_condition=StoppingCondition(max_runtime_in_seconds=job.section.max_runtime_seconds),
+            stopping_condition=limits,
             output_data_config=OutputDataConfig(
                 s3_output_path=output_uri, compression_type="NONE", kms_key_id=self.config.aws.kms_key_id
             ),

@@ -137,6 +137,7 @@ def _step_problems(node: Node, scope: SampleScope, definition: Mapping[str, Any]
     yield from _typed_text_problems(node, definition)
     yield from _cache_key_problems(node)
     yield from _storage_problems(node, resolved)
+    yield from _spot_problems(node, resolved)
     yield from _image_problems(node, resolved)
     yield from _model_folder_problems(node, resolved)
 
@@ -190,6 +191,22 @@ def _storage_problems(node: Node, resolved: Any) -> Iterator[Problem]:
     if "VolumeKmsKeyId" in resources and has_local_storage(instance_type):
         remedy = "Leave the key out: local disks are encrypted by the instance."
         yield Problem(f"{node.name}.VolumeKmsKeyId", "given", f"none with {instance_type}", remedy)
+
+
+def _spot_problems(node: Node, resolved: Any) -> Iterator[Problem]:
+    """The service refuses a job on spot capacity without time to wait in, and time to wait in for any other."""
+    if node.type != "Training":
+        return
+    limits = resolved.get("StoppingCondition", {})
+    wait, subject = limits.get("MaxWaitTimeInSeconds"), f"{node.name}.StoppingCondition.MaxWaitTimeInSeconds"
+    if not resolved.get("EnableManagedSpotTraining"):
+        if wait is not None:
+            yield Problem(subject, str(wait), "none without EnableManagedSpotTraining", "Leave it out.")
+        return
+    longest = limits.get("MaxRuntimeInSeconds", 0)
+    if wait is None or wait < longest:
+        limit = f"at least MaxRuntimeInSeconds {longest}"
+        yield Problem(subject, "missing" if wait is None else str(wait), limit, "Add the time to wait to it.")
 
 
 def _image_problems(node: Node, resolved: Any) -> Iterator[Problem]:

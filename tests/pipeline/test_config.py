@@ -101,6 +101,21 @@ def test_only_steps_that_share_their_work_have_several_instances() -> None:
     assert (compute.tokenize_corpus.instance_count, compute.continued_pretraining.instance_count) == (3, 4)
 
 
+def test_spot_capacity_has_twice_the_time_unless_it_is_given() -> None:
+    def section(*overrides: str):
+        return load_config(overrides=[f"compute.fine_tune.{override}" for override in overrides]).compute.fine_tune
+
+    assert section("max_runtime_seconds=600").spot_wait_seconds is None
+    assert section("managed_spot=true", "max_runtime_seconds=600").spot_wait_seconds == 1_200
+    assert section("managed_spot=true", "max_runtime_seconds=2000000").spot_wait_seconds == 2_419_200
+    given = section("managed_spot=true", "max_runtime_seconds=600", "max_wait_seconds=600")
+    assert given.spot_wait_seconds == 600
+    with pytest.raises(ConfigError, match=r"compute.fine_tune.max_wait_seconds: 599; limit at least max_runtime"):
+        section("managed_spot=true", "max_runtime_seconds=600", "max_wait_seconds=599")
+    with pytest.raises(ConfigError, match=r"compute.fine_tune.max_wait_seconds: 600; limit none without managed_spot"):
+        section("max_runtime_seconds=600", "max_wait_seconds=600")
+
+
 YAML_FAULTS = {
     "a: [1": "no YAML .*in line 1",
     "- a": "a list; limit a mapping of sections",

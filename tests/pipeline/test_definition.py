@@ -305,6 +305,22 @@ def test_every_job_is_cached_retried_and_limited_in_time(definition):
     assert "CacheConfig" not in steps_of(definition())["ResolveInputs"]
 
 
+def test_spot_capacity_is_asked_for_with_time_to_wait_and_the_checkpoints_that_a_job_has_anyway(definition):
+    asked = [
+        "compute.continued_pretraining.managed_spot=true",
+        "compute.continued_pretraining.max_runtime_seconds=600",
+        "compute.continued_pretraining.max_wait_seconds=3600",
+    ]
+    before, after = steps_of(definition()), steps_of(definition("laptop", *asked))
+    plain, spot = (steps["ContinuedPretraining"]["Arguments"] for steps in (before, after))
+    assert "EnableManagedSpotTraining" not in plain
+    assert spot["EnableManagedSpotTraining"] is True
+    assert spot["StoppingCondition"] == {"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 3_600}
+    # Nothing that is learned depends on it: a job goes on from checkpoints that were written without it.
+    assert spot["CheckpointConfig"] == plain["CheckpointConfig"]
+    assert before["FineTune"] == after["FineTune"]
+
+
 def test_containers_start_the_launcher(definition):
     for name in JOBS:
         arguments = steps_of(definition())[name]["Arguments"]

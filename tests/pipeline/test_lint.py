@@ -114,6 +114,21 @@ SEEDED = {
         lambda d, s: s["Fit"]["ResourceConfig"].update(VolumeKmsKeyId="key"),
         "Fit.VolumeKmsKeyId: given; limit none with ml.g5.xlarge",
     ),
+    "spot capacity without time to wait": (
+        lambda d, s: s["Fit"].update(EnableManagedSpotTraining=True),
+        "Fit.StoppingCondition.MaxWaitTimeInSeconds: missing; limit at least MaxRuntimeInSeconds 60",
+    ),
+    "spot capacity with less time to wait than to train": (
+        lambda d, s: (
+            s["Fit"].update(EnableManagedSpotTraining=True),
+            s["Fit"]["StoppingCondition"].update(MaxWaitTimeInSeconds=59),
+        ),
+        "Fit.StoppingCondition.MaxWaitTimeInSeconds: 59; limit at least MaxRuntimeInSeconds 60",
+    ),
+    "time to wait without spot capacity": (
+        lambda d, s: s["Fit"]["StoppingCondition"].update(MaxWaitTimeInSeconds=120),
+        "Fit.StoppingCondition.MaxWaitTimeInSeconds: 120; limit none without EnableManagedSpotTraining",
+    ),
     "model folder without its slash": (
         lambda d, s: s["Register"]["InferenceSpecification"]["Containers"][0]["ModelDataSource"]["S3DataSource"].update(
             S3Uri="s3://bucket/models/output/model"
