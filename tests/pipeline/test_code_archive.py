@@ -4,9 +4,12 @@ import ast
 import hashlib
 import io
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -161,6 +164,55 @@ def test_archive_of_a_real_step_holds_its_module_and_the_contract(step):
 def test_settings_of_other_steps_are_not_in_a_steps_archive(step):
     settings = {path for path in code_archive(step).paths if path.startswith("steps/configs/")}
     assert settings == {"steps/configs/__init__.py", f"steps/configs/{step}.py"}
+
+
+WITH_TREE = "import sys; sys.path.insert(0, sys.argv[1]); from pipeline.code_archive import code_archive"
+DIGESTS = f"{WITH_TREE}; print([code_archive(step).digest for step in sys.argv[2:]])"
+ARCHIVE = f"{WITH_TREE}; sys.stdout.buffer.write(code_archive(sys.argv[2]).content)"
+
+
+@pytest.fixture
+def checkouts():
+    """Two copies of the sources as two people may have them: another place, other times, other permissions."""
+    with tempfile.TemporaryDirectory() as name:
+        # Another user reads below it, which pytest's own folders do not allow.
+        Path(name).chmod(0o755)
+        copies = [Path(name) / "home" / "ayla" / "langadapt", Path(name) / "srv" / "çıxış ü" / "la"]
+        for copy, mode, time in zip(copies, (0o644, 0o444), (1_000_000_000, 1_700_000_000), strict=True):
+            for package in ("steps", "pipeline"):
+                shutil.copytree(STEPS_FOLDER.parent / package, copy / package, ignore=shutil.ignore_patterns("*.pyc"))
+            for path in copy.rglob("*"):
+                path.chmod(0o755 if path.is_dir() else mode)
+                os.utime(path, (time, time))
+        yield copies
+
+
+def test_two_machines_make_the_same_bytes_of_every_step(checkouts):
+    first, second = checkouts
+    one = made_by(DIGESTS, first, *STEP_MODULES, zone="UTC", seed="0", umask=0o022)
+    other = made_by(DIGESTS, second, *STEP_MODULES, zone="Asia/Baku", seed="4711", umask=0o077, user=NOBODY)
+    assert one == other
+    assert ast.literal_eval(one.decode()) == [code_archive(step).digest for step in STEP_MODULES]
+    # Not the digests alone: what is uploaded.
+    ends = [
+        made_by(ARCHIVE, tree, "fine_tune", zone=zone, seed=seed, umask=0o027)
+        for tree, zone, seed in ((first, "America/St_Johns", "1"), (second, "Pacific/Chatham", "random"))
+    ]
+    assert ends[0] == ends[1] == code_archive("fine_tune").content
+
+
+# The user with no rights; only root may become another.
+NOBODY = 65_534 if os.geteuid() == 0 else None
+
+
+def made_by(program, tree, *arguments, zone, seed, umask, user=None):
+    """What a fresh Python prints, with these surroundings."""
+    surroundings = {"TZ": zone, "PYTHONHASHSEED": seed, "LC_ALL": "C", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable, "-c", program, str(tree)]
+    made = subprocess.run(
+        [*command, *arguments], capture_output=True, env=surroundings, umask=umask, user=user, cwd="/", check=True
+    )
+    return made.stdout
 
 
 def test_importing_the_module_needs_the_standard_library_only():
