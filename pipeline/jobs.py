@@ -1,7 +1,7 @@
 """Builds the DAG's job steps: what every processing and training job of langadapt has in common.
 
 A job is the environment image, the step's code archive as the input `code`, named input folders, one output folder,
-and the step's settings as texts. The container's command line is always launch.py.
+and the step's settings as texts. The container's command line is always the launcher's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pipeline.job_parts import OUTPUT_NAME, channel, flag, metric_definition, pr
 from steps.configs import continued_pretraining, fine_tune
 from steps.contract import StepConfig, config_arguments
 
-LAUNCH_COMMAND = ["python3", "/opt/langadapt/launch.py"]
+LAUNCH_COMMAND = ["python3", "-m", "containers.launch"]
 CHECKPOINT_FOLDER = "/opt/ml/checkpoints"
 TENSORBOARD_FOLDER = "/opt/ml/output/tensorboard"
 CODE_INPUT = "code"

@@ -21,18 +21,29 @@ DISTRIBUTIONS = (
     "pydantic", "typer", "rich", "pyyaml", "numpy", "pyarrow", "zstandard", "regex", "rustbpe",
     "gigatoken", "sentencepiece", "matplotlib", "tensorboard", "liger-kernel", "bitsandbytes",
 )  # fmt: skip
+LAUNCHER_FOLDER = Path(containers.__file__).parent
+# As `python3 -m containers.launch` in an image whose PYTHONPATH has the launcher: here in any folder, and no variable
+# shows the step the launcher's place, with this checkout's own steps beside it.
+START_LAUNCHER = (
+    "import os, runpy, sys; sys.path.insert(0, os.path.dirname(os.path.dirname(sys.argv.pop(1)))); "
+    "runpy.run_module('containers.launch', run_name='__main__', alter_sys=True)"
+)
 
 
 def local_image() -> LocalImage:
-    """What stands for the environment image here: this Python with launch.py, known by the versions in it."""
-    launch = Path(containers.__file__).parent / "launch.py"
-    digest = environment_digest(installed_versions(DISTRIBUTIONS), launch.read_text("utf-8"))
-    return LocalImage((sys.executable, str(launch)), digest)
+    """What stands for the environment image here: this Python with the launcher, known by the versions in it."""
+    start = (sys.executable, "-P", "-c", START_LAUNCHER, str(LAUNCHER_FOLDER / "launch.py"))
+    return LocalImage(start, environment_digest(installed_versions(DISTRIBUTIONS), launcher_texts()))
 
 
-def environment_digest(versions: Mapping[str, str | None], launcher: str) -> str:
-    """sha256 over Python's version, those of the distributions, and the launcher's text."""
-    described = json.dumps([platform.python_version(), dict(versions), launcher], sort_keys=True)
+def launcher_texts() -> dict[str, str]:
+    """The text of each of the launcher's modules, by the file's name."""
+    return {path.name: path.read_text("utf-8") for path in sorted(LAUNCHER_FOLDER.glob("*.py"))}
+
+
+def environment_digest(versions: Mapping[str, str | None], launcher: Mapping[str, str]) -> str:
+    """sha256 over Python's version, those of the distributions, and the launcher's modules."""
+    described = json.dumps([platform.python_version(), dict(versions), dict(launcher)], sort_keys=True)
     return hashlib.sha256(described.encode()).hexdigest()
 
 

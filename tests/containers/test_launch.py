@@ -1,8 +1,9 @@
-"""launch.py with a real tiny code archive: a step of a dozen lines stands for the work."""
+"""The launcher with a real tiny code archive: a step of a dozen lines stands for the work."""
 
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from containers.launch import MEMORY_SETTINGS, memory_kill_places, memory_kills
+from containers.memory_kills import MEMORY_SETTINGS, memory_kill_places, memory_kills
+from pipeline.local.environment import local_image
 from steps.contract import faults
 
-LAUNCH = Path(__file__).parents[2] / "containers" / "launch.py"
+ROOT = Path(__file__).parents[2]
+LAUNCH = list(local_image().command)
 STEP = """
 import json, os, signal, sys, time
 words = dict(word[2:].split("=", 1) for word in sys.argv[1:])
@@ -95,7 +98,7 @@ class Container:
         """before: called in the new process before it becomes launch.py."""
         environment = {"PATH": os.environ["PATH"], "OPT_ML": str(self.root), "OMP_NUM_THREADS": "1", **variables}
         return subprocess.Popen(
-            [sys.executable, str(LAUNCH), *arguments], env=environment, stderr=subprocess.PIPE, text=True,
+            [*LAUNCH, *arguments], env=environment, stderr=subprocess.PIPE, text=True,
             preexec_fn=before,
         )  # fmt: skip
 
@@ -126,6 +129,19 @@ def test_a_processing_job_becomes_the_steps_command_line(container):
     }
     assert (seen["code"], seen["rank"]) == (digest, None)
     assert seen["file"] == str(container.root / "code/steps/tiny.py")
+
+
+def test_as_the_image_starts_it_a_step_finds_its_own_code_first(container, tmp_path):
+    container.processing()
+    image = tmp_path / "opt/langadapt"
+    shutil.copytree(ROOT / "containers", image / "containers", ignore=shutil.ignore_patterns("__pycache__"))
+    (image / "steps").mkdir()
+    (image / "steps/tiny.py").write_text("raise SystemExit('not the step that was sent')")
+    environment = {"PATH": os.environ["PATH"], "OPT_ML": str(container.root), "PYTHONPATH": str(image)}
+    command = [sys.executable, "-m", "containers.launch", "--step=tiny"]
+
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    assert container.read("processing/output/seen.json")["file"] == str(container.root / "code/steps/tiny.py")
 
 
 def test_an_instance_of_several_learns_its_place(container):
@@ -265,7 +281,7 @@ def test_kills_for_memory_are_counted_in_the_own_control_group(tmp_path, rows, p
 
 
 def test_the_settings_to_lower_are_those_that_the_steps_name():
-    """launch.py is on its own in a container and cannot import them."""
+    """The launcher is on its own in a container and cannot import them."""
     assert MEMORY_SETTINGS == faults.MEMORY_SETTINGS
 
 
@@ -301,7 +317,7 @@ def test_the_step_ends_when_the_process_that_started_launch_is_killed(container)
     # A parent that starts launch.py and is killed, as a run on a laptop may be.
     script = (
         "import os, subprocess, sys; os.environ['LANGADAPT_PARENT_PROCESS'] = str(os.getpid()); "
-        f"subprocess.run([sys.executable, {str(LAUNCH)!r}, '--step=tiny', '--waits=1'])"
+        f"subprocess.run([*{LAUNCH!r}, '--step=tiny', '--waits=1'])"
     )
     environment = {"PATH": os.environ["PATH"], "OPT_ML": str(container.root)}
     parent = subprocess.Popen([sys.executable, "-c", script], env=environment)

@@ -325,7 +325,7 @@ def test_containers_start_the_launcher(definition):
     for name in JOBS:
         arguments = steps_of(definition())[name]["Arguments"]
         specification = arguments.get("AlgorithmSpecification") or arguments["AppSpecification"]
-        assert specification["ContainerEntrypoint"] == ["python3", "/opt/langadapt/launch.py"]
+        assert specification["ContainerEntrypoint"] == ["python3", "-m", "containers.launch"]
 
 
 def test_models_are_read_from_the_uncompressed_folder(definition):

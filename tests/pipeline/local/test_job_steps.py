@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 from small_jobs import SmallRuns, processing, states
 
-from pipeline.local.environment import DISTRIBUTIONS, environment_digest, installed_versions, local_image
+from pipeline.local.environment import (
+    DISTRIBUTIONS,
+    environment_digest,
+    installed_versions,
+    launcher_texts,
+    local_image,
+)
 from pipeline.local.execution import Execution
 from pipeline.local.executor import run_definition
 from pipeline.local.job_spec import JobSpec
@@ -106,11 +112,14 @@ def test_another_version_is_another_environment():
     versions = installed_versions([*DISTRIBUTIONS, "no-such-distribution-anywhere"])
     assert versions.pop("no-such-distribution-anywhere") is None
     assert versions["pydantic"]
-    digest = environment_digest(versions, (ROOT / "containers" / "launch.py").read_text())
+    launcher = launcher_texts()
+    digest = environment_digest(versions, launcher)
     assert local_image().digest == digest
     for name in DISTRIBUTIONS:
-        assert environment_digest({**versions, name: "0"}, (ROOT / "containers" / "launch.py").read_text()) != digest
-    assert environment_digest(versions, "") != digest
+        assert environment_digest({**versions, name: "0"}, launcher) != digest
+    assert set(launcher) == {path.name for path in (ROOT / "containers").glob("*.py")}
+    for name, text in launcher.items():
+        assert environment_digest(versions, {**launcher, name: text + "\n"}) != digest
 
 
 # --- retries and what is left of an attempt ---------------------------------------------------------------------------

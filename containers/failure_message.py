@@ -1,0 +1,52 @@
+"""The one line of a failure: what a step's end means, and where the service looks for it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from containers.launch_errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED
+from containers.memory_kills import memory_line
+
+# The service shows this much of a failure.
+LONGEST_MESSAGE_BYTES = 1_024
+
+
+def describe_end(
+    code: int, error_file: Path, *, was_stopped: bool, was_short: bool = False, arguments: Sequence[str] = ()
+) -> tuple[int, str]:
+    """Exit code and line of a step's end. What the step wrote itself comes first; a signal becomes 128 + its number.
+
+    was_short: the kernel has killed a process for want of memory meanwhile. The error file is gone afterwards: its
+    place on the disk is for the message.
+    """
+    words = error_file.read_text(encoding="utf-8", errors="replace").strip() if error_file.is_file() else ""
+    error_file.unlink(missing_ok=True)
+    if code == 0:
+        return 0, ""
+    with suppress(ValueError):
+        written = json.loads(words)
+        return int(written["exit_code"]), str(written["line"])
+    if was_stopped:
+        return EXIT_TERMINATED, "error: stopped by SIGTERM"
+    if code == -signal.SIGKILL or (code > 0 and was_short):
+        # torchrun ends with 1 whatever has ended its workers.
+        return 128 + signal.SIGKILL, f"error: {memory_line(was_short, arguments)}"
+    if code < 0:
+        name = signal.Signals(-code).name
+        exit_code = EXIT_INTERRUPTED if -code == signal.SIGINT else 128 - code
+        return exit_code, f"error: killed by {name}; the log has what came before"
+    # A step that ends by itself always says why: this one died before it could.
+    return EXIT_BUG, f"error: ended with exit code {code} and no message; the log has the cause"
+
+
+def write_message(path: Path, line: str) -> None:
+    """The line where the service reads a failure's reason, cut to what it shows."""
+    content = " ".join(line.split()).encode()[:LONGEST_MESSAGE_BYTES]
+    # Nothing more can be done on a disk that takes not even this: the exit code tells the kind of failure.
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.decode(errors="ignore").encode())
