@@ -9,7 +9,7 @@ from steps.contract import ConfigError
 
 
 def test_presets() -> None:
-    assert preset_names() == ["azerbaijani-1b-p4d", "laptop"]
+    assert preset_names() == ["azerbaijani-1b-p4d", "azerbaijani-1b-p5", "azerbaijani-8b-p5", "laptop"]
 
 
 @pytest.mark.parametrize("preset", preset_names())
