@@ -4,11 +4,18 @@ PIP_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := containers/constraints.txt
+# `make requirements UV_ARGS=--upgrade` takes newer versions than the files have; `make image-gpu` wants a BASE.
+UV_ARGS ?=
+BASE ?=
+BUILDER ?= docker build
+BUILD_ARGS ?=
+TAG ?= langadapt:$*
 VENV_STAMP := $(VENV)/.made
 RUN_STAMP := $(VENV)/.installed-run
 DEV_STAMP := $(VENV)/.installed-dev
 
-.PHONY: run test check format verify bench bench-train bench-gpu bench-phases results
+.PHONY: run test check format verify test-container requirements image-cpu image-gpu bench bench-train bench-gpu \
+  bench-phases results
 
 run: $(RUN_STAMP)  ## the whole DAG on this machine, on the sample
 	$(BIN)/langadapt run
@@ -27,6 +34,22 @@ format: $(DEV_STAMP)
 
 verify: $(DEV_STAMP)  ## the longer proofs: claim, number, limit
 	$(BIN)/python -m pytest -q -s -m verify
+
+test-container: $(DEV_STAMP)  ## builds the image and runs three jobs inside it; as root, with buildah, podman and debootstrap
+	$(BIN)/python -m pytest -q -s tests/verify/test_container.py
+
+requirements: $(DEV_STAMP)  ## pins what the images install anew, with hashes, from containers/requirements-*.in
+	@# No address and no path gets into the files: each machine asks the index that it is set up for.
+	cd containers && for target in cpu gpu; do \
+	  ../$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate \
+	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make requirements" \
+	    --excludes requirements-base.txt -c constraints.txt $(UV_ARGS) \
+	    requirements-$$target.in -o requirements-$$target.txt || exit 1; done
+
+image-cpu image-gpu: image-%:  ## the environment image on BASE=IMAGE@sha256:DIGEST, by docker or BUILDER="buildah bud"
+	@echo '$(BASE)' | grep -Eq '^.+@sha256:[0-9a-f]{64}$$' || \
+	  { echo "error: BASE: '$(BASE)'; limit IMAGE@sha256:DIGEST. docs/containers.md tells how to find one."; exit 1; }
+	$(BUILDER) --target $* --build-arg $(if $(filter cpu,$*),CPU,GPU)_BASE=$(BASE) -t $(TAG) $(BUILD_ARGS) containers
 
 # All are run and told, whatever the first of them measures.
 bench: $(DEV_STAMP)  ## tokenizers beside the library tokenizers on the text of TEXT=DIR, bits per byte beside lm-eval
