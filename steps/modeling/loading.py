@@ -28,7 +28,7 @@ from transformers.utils import GENERATION_CONFIG_NAME
 from transformers.utils.logging import disable_progress_bar
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from steps.contract import ConfigError, StepError
+from steps.contract import ConfigError, StepError, write_json
 from steps.contract.model_folder import (
     FETCH_REMEDY,
     MODEL_REMEDY,
@@ -39,6 +39,7 @@ from steps.contract.model_folder import (
     read_model_settings,
     read_tokenizer_settings,
 )
+from steps.contract.release_4 import readable_by_release_4, tokenizer_for_release_4
 from steps.contract.remote_code import LOADED_CLASSES
 from steps.modeling.remote_code import naming_code_faults, own_class
 from steps.text.bbpe import load_fast_tokenizer
@@ -214,6 +215,9 @@ def save_model(
     else:
         model.save_pretrained(folder, max_shard_size=max_file_bytes)
     tokenizer.save_pretrained(folder)
+    # Servers read the folder, and not all with the release that wrote it.
+    write_json(folder / "config.json", readable_by_release_4(read_model_settings(folder)))
+    write_json(folder / "tokenizer_config.json", tokenizer_for_release_4(read_tokenizer_settings(folder)))
 
 
 def save_model_as(

@@ -144,3 +144,12 @@ def test_1b_on_p5_learns_what_the_published_run_learns() -> None:
         assert getattr(own, section) == getattr(published, section), section
     different = {name for name, job in own.compute if job != getattr(published.compute, name)}
     assert different == {"continued_pretraining"}
+
+
+def test_the_code_knows_no_size() -> None:
+    """A preset is all that there is of the model's size."""
+    root = Path(__file__).parents[2]
+    for package in ("pipeline", "steps", "containers"):
+        for path in (root / package).rglob("*.py"):
+            text = path.read_text()
+            assert not [number for number in ("8b-p5", "14336", "14_336") if number in text], path
