@@ -172,6 +172,25 @@ class ComputeSection(Section):
         return self
 
 
+class ServingSection(Section):
+    """What a registered version is served with (docs/serving.md). The default image is a placeholder like aws' own."""
+
+    engine: Literal["djl-lmi", "vllm"] = Field("djl-lmi", description="the server in the image")
+    image_uri: str = Field(
+        f"{PLACEHOLDER_ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com/langadapt-placeholder-serving@sha256:" + "0" * 64,
+        pattern=r"^[^@\s]+@sha256:[0-9a-f]{64}$",
+        description="image of the server, by digest: an approved version must not change behind a tag",
+    )
+    instance_types: tuple[str, ...] = Field(
+        ("ml.g5.xlarge",), min_length=1, description="instance types that can serve the model, recommended ones first"
+    )
+    tensor_parallel_devices: int = Field(1, ge=1, le=64, description="GPUs of one instance that share the model")
+    max_context_tokens: int | None = Field(
+        None, ge=16, description="longest prompt with its reply, for which memory is kept; null: the model's own"
+    )
+    dtype: Literal["auto", "bfloat16", "float16"] = Field("auto", description="auto: what the server takes")
+
+
 class ThresholdsSection(Section):
     """Defaults of the gate's parameters. None is built in: a preset or a config states them."""
 
@@ -190,6 +209,7 @@ class PipelineConfig(Section):
     data: DataSection = DataSection()
     compute: ComputeSection = ComputeSection()
     thresholds: ThresholdsSection
+    serving: ServingSection = ServingSection()
     model_approval_status: Literal["PendingManualApproval", "Approved", "Rejected"] = "PendingManualApproval"
     ablation: bool = Field(
         False,

@@ -17,10 +17,8 @@ from pipeline.jobs import Jobs
 from pipeline.measurements import evaluated, fertility
 from pipeline.parameters import Parameters
 from pipeline.registry import SETTINGS_MEMBER
+from pipeline.serving import serving_environment
 from steps.schemas.model_quality import STATISTICS_FILE
-
-# What serving containers read: where the model's folder lies, and that nothing is to be fetched.
-SERVING_ENVIRONMENT = {"HF_MODEL_ID": "/opt/ml/model", "HF_HUB_OFFLINE": "1"}
 
 
 @dataclass(frozen=True)
@@ -39,16 +37,17 @@ def registration_arguments(
     evaluation_uri: PipelineVariable,
     metadata: Mapping[str, str | PipelineVariable],
 ) -> Any:
-    """Arguments of a ModelStep that registers an uncompressed model folder.
+    """Arguments of a ModelStep that registers an uncompressed model folder and how it is served.
 
     model_uri: the folder, with its final slash. evaluation_uri: the folder of Evaluate, which holds
     the statistics that Studio shows beside the version. metadata: see `model_metadata`.
     """
     source = {"S3Uri": model_uri, "S3DataType": "S3Prefix", "CompressionType": "None"}
     container = {
-        "Image": parameters.image_uri,
+        # Not the image that trained it, which has no server.
+        "Image": config.serving.image_uri,
         "ModelDataSource": {"S3DataSource": source},
-        "Environment": dict(SERVING_ENVIRONMENT),
+        "Environment": serving_environment(config),
     }
     statistics = {"ContentType": "application/json", "S3Uri": Join("/", [evaluation_uri, STATISTICS_FILE])}
     session.init_model_step_arguments(RegisteredModel(session))
@@ -57,6 +56,7 @@ def registration_arguments(
         containers=[container],
         content_types=["application/json"],
         response_types=["application/json"],
+        inference_instances=list(config.serving.instance_types),
         model_package_group_name=config.aws.model_package_group,
         approval_status=parameters.model_approval_status,
         model_metrics={"ModelQuality": {"Statistics": statistics}},
@@ -111,5 +111,7 @@ def model_metadata(
         # Not where the data lies: what it holds is told by the digests.
         "config_sha256": config_digest(jobs.config, ["data"]),
         "image": parameters.image_uri,
+        "serving_engine": jobs.config.serving.engine,
+        "serving_image": jobs.config.serving.image_uri,
         "execution_id": ExecutionVariables.PIPELINE_EXECUTION_ID,
     }

@@ -212,6 +212,9 @@ def _provenance_rows(version: ModelVersion, execution: Mapping[str, Any]) -> Ite
     }
     yield "digests", ", ".join(f"{name} {value[:SHORT_DIGEST]}" for name, value in known.items())
     yield "files", f"{version.model_folder.parent} ({size_text(version.model_bytes)} of model)"
+    inference = version.request.get("InferenceSpecification") or {}
+    if "serving_engine" in version.metadata and (types := inference.get("SupportedRealtimeInferenceInstanceTypes")):
+        yield "serving", f"{version.metadata['serving_engine']} on {' or '.join(types)}; docs/serving.md"
 
 
 def _history_rows(version: ModelVersion) -> Iterator[Row]:

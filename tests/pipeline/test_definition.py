@@ -344,7 +344,8 @@ def test_models_are_read_from_the_uncompressed_folder(definition):
     (container,) = steps["RegisterModel"]["Arguments"]["InferenceSpecification"]["Containers"]
     source = {"S3Uri": expected, "S3DataType": "S3Prefix", "CompressionType": "None"}
     assert container["ModelDataSource"]["S3DataSource"] == source
-    assert container["Image"] == {"Get": "Parameters.ImageUri"}
+    # The image that trains has no server (tests/pipeline/test_serving.py).
+    assert container["Image"] == load_config().serving.image_uri
 
 
 def test_gate_has_each_condition_and_the_message_names_each_with_value_and_limit(definition):

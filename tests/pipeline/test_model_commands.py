@@ -91,9 +91,11 @@ def place(tmp_path: Path) -> Workplace:
         (tmp_path / "model" / "model.safetensors").write_text(f"{group} {number}")
         (tmp_path / "model" / "config.json").write_text("{}")
         found = evaluation(candidate, champion=number == 2)
-        metadata = {"corpus_digest": "a" * 64, "settings_sha256": f"{rate}", "tokens_per_word.chosen": "1.59"}
+        metadata = {"corpus_digest": "a" * 64, "settings_sha256": f"{rate}", "tokens_per_word.chosen": "1.59",
+                    "serving_engine": "vllm"}  # fmt: skip
+        types = {"SupportedRealtimeInferenceInstanceTypes": ["ml.g5.xlarge", "ml.g6.xlarge"]}
         registry.register(
-            group=group, model=tmp_path / "model", metadata=metadata, request={},
+            group=group, model=tmp_path / "model", metadata=metadata, request={"InferenceSpecification": types},
             metrics=model_quality(Evaluation.model_validate(found)),
             evidence=kept(candidate, rate, champion=number == 2),
         )  # fmt: skip
@@ -118,7 +120,7 @@ def test_the_evidence_fits_on_one_screen(place):
         "3.22 -> 1.59 tokens a word (bbpe-4096)", "questions: 50% -> 50% -> 50% (10 questions, chance 25%)",
         "2 of 58 test documents share 13 words", "2 are too short", "25% -> 25% -> 25%",
         "54 documents, 12,155 words; 3 dropped", "PrepareCorpus: doubtful-0", "and 2 more",
-        "execution 0123456789ab of langadapt", "corpus aaaaaaaaaaaa",
+        "execution 0123456789ab of langadapt", "corpus aaaaaaaaaaaa", "vllm on ml.g5.xlarge or ml.g6.xlarge;",
     ):  # fmt: skip
         assert words in " ".join(shown.stdout.split()), words
     # What a model wrote does not reach the terminal as a command.
