@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline.chat.command import chat
+from pipeline.check_command import check
 from pipeline.command_options import (
     AsJson,
     ConfigFile,
@@ -169,6 +170,7 @@ def doctor(
     return 1 if any(finding.stops for finding in findings) else 0
 
 
+app.command()(check)
 app.command()(chat)
 app.command("inspect-mask")(inspect_mask)
 

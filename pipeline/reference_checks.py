@@ -89,7 +89,7 @@ def _check_comparisons(node: Node, parameters: Mapping[str, str]) -> None:
     for condition in walk_conditions(node.arguments["Conditions"]):
         if condition["Type"] not in COMPARISONS:
             continue
-        left, right = (_known_class(condition[side], parameters) for side in ("LeftValue", "RightValue"))
+        left, right = (known_class(condition[side], parameters) for side in ("LeftValue", "RightValue"))
         if left and right and left != right:
             subject = f"{node.name}, {condition['Type']}"
             names = {"str": "text", "bool": "true or false"}
@@ -97,7 +97,7 @@ def _check_comparisons(node: Node, parameters: Mapping[str, str]) -> None:
             raise ConfigError(subject, value, limit="two values of one type", remedy="Correct the condition.")
 
 
-def _known_class(value: Any, parameters: Mapping[str, str]) -> str:
+def known_class(value: Any, parameters: Mapping[str, str]) -> str:
     """The class of one side of a comparison, empty where only a run can tell."""
     match reference_kind(value):
         case None:

@@ -23,6 +23,7 @@ from typing import Any
 
 from steps.contract import ConfigError, StepError, nearest_name
 
+_PLAIN_NAME = re.compile(r"[A-Za-z_][\w-]*")
 _PATH_PART = re.compile(r"\[(\d+)\]|\['([^']*)'\]|\[\"([^\"]*)\"\]|\.?([^.\[\]]+)")
 
 
@@ -136,27 +137,49 @@ def look_up(content: Any, path: str, subject: str, ends_at: Callable[[Any], bool
     ends_at: true for a value that nothing is looked for in; the rest of the path must be well-formed all the same.
     Raises StepError that names the subject and the part not found.
     """
-    position, current = (1 if path.startswith("$") else 0), content
+    current = content
+    for part in path_parts(path, subject):
+        if ends_at(current):
+            continue
+        try:
+            if isinstance(part, int):
+                current = current[part]
+            elif isinstance(current, list):
+                current = next(item for item in current if part in _names(item))
+            else:
+                current = current[part]
+        except (KeyError, IndexError, TypeError, StopIteration) as error:
+            remedy = "Correct the path."
+            if isinstance(current, dict) and isinstance(part, str) and part:
+                remedy = nearest_name(part, current)
+            missing = f"no element {part}" if isinstance(part, int) else f"no {part!r}"
+            raise StepError(subject, missing, remedy=remedy) from error
+    return current
+
+
+def member_path(path: str, name: str | int) -> str:
+    """The path of a member, or of an element, of what lies at a path; `path_parts` reads it."""
+    if isinstance(name, int):
+        return f"{path}[{name}]"
+    if not _PLAIN_NAME.fullmatch(name):
+        return f"{path}['{name}']"
+    return f"{path}.{name}" if path else name
+
+
+def path_parts(path: str, subject: str) -> list[str | int]:
+    """The names and positions that a path such as `$.a['b'].c[0]` leads through. Raises StepError for none."""
+    parts: list[str | int] = []
+    position = 1 if path.startswith("$") else 0
     while position < len(path):
         part = _PATH_PART.match(path, position)
         if part is None:
             raise StepError(subject, f"path {path!r} not understood", remedy="Write it as a.b[0].")
         position = part.end()
-        if ends_at(current):
-            continue
-        index, name = part[1], next((text for text in (part[2], part[3], part[4]) if text is not None), "")
-        try:
-            if index is not None:
-                current = current[int(index)]
-            elif isinstance(current, list):
-                current = next(item for item in current if name in _names(item))
-            else:
-                current = current[name]
-        except (KeyError, IndexError, TypeError, StopIteration) as error:
-            remedy = nearest_name(name, current) if isinstance(current, dict) and name else "Correct the path."
-            missing = f"no {name!r}" if index is None else f"no element {index}"
-            raise StepError(subject, missing, remedy=remedy) from error
-    return current
+        if part[1] is not None:
+            parts.append(int(part[1]))
+        else:
+            parts.append(next((text for text in (part[2], part[3], part[4]) if text is not None), ""))
+    return parts
 
 
 def _names(item: Any) -> list[Any]:

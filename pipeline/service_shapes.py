@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pipeline.references import member_path
+
 # The request that a step's arguments become, and the name that the service gives to its job.
 OPERATIONS = {
     "Processing": ("CreateProcessingJob", "ProcessingJobName"),
@@ -33,6 +35,10 @@ PATTERN_TRANSLATIONS = (
 )
 
 
+class Unknown:
+    """In the place of a value that only an execution knows: of any kind."""
+
+
 def shape_problems(step_type: str, arguments: Mapping[str, Any], job_name: str) -> list[tuple[str, str, str]]:
     """What the service would refuse in the resolved arguments of a step, as (path, value, limit).
 
@@ -42,18 +48,26 @@ def shape_problems(step_type: str, arguments: Mapping[str, Any], job_name: str) 
         return []
     operation, name_member = OPERATIONS[step_type]
     request = {**arguments, name_member: job_name} if name_member else arguments
-    return list(_problems(_service_model().operation_model(operation).input_shape, request, ""))
+    return list(_problems(service_model().operation_model(operation).input_shape, request, ""))
 
 
 @functools.cache
-def _service_model() -> Any:
+def service_model() -> Any:
+    """botocore's model of SageMaker."""
     from botocore.loaders import Loader
     from botocore.model import ServiceModel
 
     return ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sagemaker")
 
 
+def allowed_values(shape_name: str) -> list[str]:
+    """The values of one of the service's enumerations, such as `TrainingInstanceType`."""
+    return list(service_model().shape_for(shape_name).enum)
+
+
 def _problems(shape: Any, value: Any, path: str) -> Iterator[tuple[str, str, str]]:
+    if isinstance(value, Unknown):
+        return
     match shape.type_name:
         case "structure":
             yield from _structure_problems(shape, value, path)
@@ -87,12 +101,12 @@ def _structure_problems(shape: Any, value: Any, path: str) -> Iterator[tuple[str
         return
     for member in shape.required_members:
         if member not in value:
-            yield _join(path, member), "missing", "required"
+            yield member_path(path, member), "missing", "required"
     for member, item in value.items():
         if member not in shape.members:
-            yield _join(path, member), "no such member", f"one of {', '.join(shape.members)}"
+            yield member_path(path, member), "no such member", f"one of {', '.join(shape.members)}"
         else:
-            yield from _problems(shape.members[member], item, _join(path, member))
+            yield from _problems(shape.members[member], item, member_path(path, member))
 
 
 def _list_problems(shape: Any, value: Any, path: str) -> Iterator[tuple[str, str, str]]:
@@ -110,8 +124,8 @@ def _map_problems(shape: Any, value: Any, path: str) -> Iterator[tuple[str, str,
         return
     yield from _range_problems(shape, len(value), path, f"{len(value)} entries", " entries")
     for key, item in value.items():
-        yield from _problems(shape.key, key, f"{path}, key {key}")
-        yield from _problems(shape.value, item, f"{path}.{key}")
+        yield from _problems(shape.key, key, member_path(path, key))
+        yield from _problems(shape.value, item, member_path(path, key))
 
 
 def _string_problems(shape: Any, value: Any, path: str) -> Iterator[tuple[str, str, str]]:
@@ -139,7 +153,3 @@ def compiled_pattern(pattern: str) -> re.Pattern[str]:
     for theirs, ours in PATTERN_TRANSLATIONS:
         pattern = pattern.replace(theirs, ours)
     return re.compile(pattern)
-
-
-def _join(path: str, member: str) -> str:
-    return f"{path}.{member}" if path else member

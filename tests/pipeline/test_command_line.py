@@ -220,7 +220,7 @@ def test_a_comment_that_the_history_does_not_take_is_not_dropped_silently(
 # --- completion -------------------------------------------------------------------------------------------------------
 
 COMPLETIONS = {
-    "run --preset az": {"azerbaijani-1b-p4d"},
+    "run --preset az": {"azerbaijani-1b-p4d", "azerbaijani-1b-p5", "azerbaijani-8b-p5"},
     "run --set fine_tune.lora_": {"fine_tune.lora_rank=", "fine_tune.lora_alpha=", "fine_tune.lora_dropout="},
     "run --param Max": {"MaxBitsPerByte=", "MaxRetentionLoss="},
     "models show ": {"1", "2"},

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from mutated_definitions import disagreements, seeded_mutations
 
 from pipeline.instances import has_local_storage
 from pipeline.lint import MAX_DEFINITION_CHARACTERS, check_definition, lint_definition
@@ -72,25 +73,25 @@ def test_the_small_definition_has_no_problem():
 SEEDED = {
     "number among texts": (
         lambda d, s: s["Fit"]["HyperParameters"].update(count=PARAMETER),
-        "Fit.count: a bare Integer reference; limit a text. Use .to_string().",
+        "$.Steps[0].Arguments.HyperParameters.count (Fit): a bare Integer reference; limit a text. Use .to_string().",
     ),
     "number of a file among arguments": (
         lambda d, s: s["Measure"]["AppSpecification"]["ContainerArguments"].append(
             {"Std:JsonGet": {"PropertyFile": {"Get": "Steps.Measure.PropertyFiles.Report"}, "Path": "a"}}
         ),
-        "wait for each other",
+        "['Std:JsonGet'].PropertyFile (Measure): waits for itself; limit no circle",
     ),
     "unused parameter": (
         lambda d, s: d["Parameters"].append({"Name": "Idle", "Type": "String", "DefaultValue": "x"}),
-        "Parameters.Idle: used by no step",
+        "$.Parameters[1]: Idle is used by no step",
     ),
     "no default": (
         lambda d, s: d["Parameters"][0].pop("DefaultValue"),
-        "Parameters.Count: no default",
+        "$.Parameters[0].DefaultValue: no default",
     ),
     "parameter that is not declared": (
         lambda d, s: s["Fit"]["HyperParameters"].update(other={"Get": "Parameters.Other"}),
-        "Fit: Parameters.Other",
+        "$.Steps[0].Arguments.HyperParameters.other (Fit): Parameters.Other; limit a declared parameter",
     ),
     "step that does not exist": (
         lambda d, s: s["Fit"]["HyperParameters"].update(other={"Get": "Steps.Mesure.ProcessingJobName"}),
@@ -104,63 +105,66 @@ SEEDED = {
     ),
     "property file of an output that is not there": (
         lambda d, s: d["Steps"][1]["PropertyFiles"][0].update(OutputName="outputs"),
-        "Gate: Measure.Report: no such property file",
+        "$.Steps[1].PropertyFiles[0].OutputName (Measure): outputs; limit an output of this step. Did you mean output?",
     ),
     "execution in a cache key": (
-        lambda d, s: s["Fit"].update(Environment={"RUN": {"Get": "Execution.PipelineExecutionId"}}),
-        "Fit.Environment: Execution.PipelineExecutionId; limit the same in each execution",
+        lambda d, s: (
+            s["Fit"].update(Environment={"RUN": {"Get": "Execution.PipelineExecutionId"}}),
+            d["Steps"][0].update(CacheConfig={"Enabled": True, "ExpireAfter": "P1D"}),
+        ),
+        "$.Steps[0].Arguments.Environment.RUN (Fit): Execution.PipelineExecutionId; limit the same in each execution",
     ),
     "volume key beside local disks": (
         lambda d, s: s["Fit"]["ResourceConfig"].update(VolumeKmsKeyId="key"),
-        "Fit.VolumeKmsKeyId: given; limit none with ml.g5.xlarge",
+        "$.Steps[0].Arguments.ResourceConfig.VolumeKmsKeyId (Fit): given; limit none with ml.g5.xlarge",
     ),
     "spot capacity without time to wait": (
         lambda d, s: s["Fit"].update(EnableManagedSpotTraining=True),
-        "Fit.StoppingCondition.MaxWaitTimeInSeconds: missing; limit at least MaxRuntimeInSeconds 60",
+        "StoppingCondition.MaxWaitTimeInSeconds (Fit): missing; limit at least MaxRuntimeInSeconds 60",
     ),
     "spot capacity with less time to wait than to train": (
         lambda d, s: (
             s["Fit"].update(EnableManagedSpotTraining=True),
             s["Fit"]["StoppingCondition"].update(MaxWaitTimeInSeconds=59),
         ),
-        "Fit.StoppingCondition.MaxWaitTimeInSeconds: 59; limit at least MaxRuntimeInSeconds 60",
+        "$.Steps[0].Arguments.StoppingCondition.MaxWaitTimeInSeconds (Fit): 59; limit at least MaxRuntimeInSeconds 60",
     ),
     "time to wait without spot capacity": (
         lambda d, s: s["Fit"]["StoppingCondition"].update(MaxWaitTimeInSeconds=120),
-        "Fit.StoppingCondition.MaxWaitTimeInSeconds: 120; limit none without EnableManagedSpotTraining",
+        "StoppingCondition.MaxWaitTimeInSeconds (Fit): 120; limit none without EnableManagedSpotTraining",
     ),
     "model folder without its slash": (
         lambda d, s: s["Register"]["InferenceSpecification"]["Containers"][0]["ModelDataSource"]["S3DataSource"].update(
             S3Uri="s3://bucket/models/output/model"
         ),
-        "Register.ModelDataSource: s3://bucket/models/output/model; limit a final /",
+        "ModelDataSource.S3DataSource.S3Uri (Register): s3://bucket/models/output/model; limit a final /",
     ),
     "processing image by tag": (
         lambda d, s: s["Measure"]["AppSpecification"].update(ImageUri="somebody:latest"),
-        "Measure.AppSpecification.ImageUri: somebody:latest; limit ends in @sha256:",
+        "$.Steps[1].Arguments.AppSpecification.ImageUri (Measure): somebody:latest; limit ends in @sha256:",
     ),
     "training image by a parameter's tag": (
         lambda d, s: (
             d["Parameters"].append({"Name": "Image", "Type": "String", "DefaultValue": "somebody:1.0"}),
             s["Fit"]["AlgorithmSpecification"].update(TrainingImage={"Get": "Parameters.Image"}),
         ),
-        "Fit.AlgorithmSpecification.TrainingImage: somebody:1.0; limit ends in @sha256:",
+        "$.Steps[0].Arguments.AlgorithmSpecification.TrainingImage (Fit): somebody:1.0; limit ends in @sha256:",
     ),
     "serving image by a digest cut short": (
         lambda d, s: s["Register"]["InferenceSpecification"]["Containers"][0].update(Image=IMAGE[:-1]),
-        "Register.Containers[0].Image: 000000000000",
+        "InferenceSpecification.Containers[0].Image (Register): 000000000000",
     ),
     "instance type that processing lacks": (
         lambda d, s: s["Measure"]["ProcessingResources"]["ClusterConfig"].update(InstanceType="ml.p5.48xlarge"),
-        "Measure.ProcessingResources.ClusterConfig.InstanceType: ml.p5.48xlarge",
+        "ProcessingResources.ClusterConfig.InstanceType (Measure): ml.p5.48xlarge",
     ),
     "hyperparameter too long": (
         lambda d, s: s["Fit"]["HyperParameters"].update(layers="x" * 2_501),
-        "Fit.HyperParameters.layers: 2501 characters; limit at most 2500 characters",
+        "$.Steps[0].Arguments.HyperParameters.layers (Fit): 2501 characters; limit at most 2500 characters",
     ),
     "too many hyperparameters": (
         lambda d, s: s["Fit"]["HyperParameters"].update({f"setting_{index}": "1" for index in range(100)}),
-        "Fit.HyperParameters: 101 entries; limit at most 100 entries",
+        "$.Steps[0].Arguments.HyperParameters (Fit): 101 entries; limit at most 100 entries",
     ),
     "too many channels": (
         lambda d, s: s["Fit"].update(
@@ -172,15 +176,15 @@ SEEDED = {
                 for index in range(21)
             ]
         ),
-        "Fit.InputDataConfig: 21 entries; limit at most 20 entries",
+        "$.Steps[0].Arguments.InputDataConfig (Fit): 21 entries; limit at most 20 entries",
     ),
     "message too long": (
         lambda d, s: s["Closed"].update(ErrorMessage="x" * 3_073),
-        "Closed.ErrorMessage: 3073 characters; limit 3072 characters",
+        "$.Steps[2].Arguments.ElseSteps[0].Arguments.ErrorMessage (Closed): 3073 characters; limit 3072 characters",
     ),
     "default of the wrong kind": (
         lambda d, s: d["Parameters"][0].update(DefaultValue="two"),
-        "Fit.ResourceConfig.InstanceCount: 'two'; limit a whole number",
+        "$.Parameters[0].DefaultValue: two; limit a value of type Integer",
     ),
 }
 
@@ -203,7 +207,7 @@ def test_the_first_problem_is_raised_with_the_number_of_the_others():
     definition = small_definition()
     fit = definition["Steps"][0]["Arguments"]
     fit["HyperParameters"].update(first="x" * 2_501, second="y" * 2_501)
-    with pytest.raises(ConfigError, match=r"^Fit\.HyperParameters\.first: 2501 characters; .* \(1 more\)$"):
+    with pytest.raises(ConfigError, match=r"HyperParameters\.first \(Fit\): 2501 characters; .* \(1 more\)$"):
         check_definition(json.dumps(definition))
 
 
@@ -218,3 +222,55 @@ def test_instances_with_disks_of_their_own():
     ]
     assert all(has_local_storage(name) for name in [*local, "ml.m5d.large", "ml.c6gd.large", "ml.r5d.large"])
     assert not any(has_local_storage(name) for name in ["ml.m5.large", "ml.c5n.large", "ml.p3.2xlarge", "ml.r5.large"])
+
+
+@pytest.fixture(scope="module")
+def definition(compiled_text):
+    return json.loads(compiled_text("azerbaijani-1b-p4d"))
+
+
+@pytest.fixture(scope="module")
+def disagreeing(definition):
+    return disagreements(definition)
+
+
+def test_two_hundred_mistakes_are_named_by_their_place(definition, disagreeing):
+    """These are drawn from 1,499, which `make verify` goes through."""
+    mutations = [*seeded_mutations(definition, seed=20), *disagreeing[:25]]
+    assert len(mutations) == 200
+    assert [f"{mutation.kind} {mutation.path}" for mutation in mutations if not is_named(mutation)] == []
+
+
+def test_members_that_disagree_are_named_by_their_place(disagreeing):
+    assert [mutation.path for mutation in disagreeing[25:] if not is_named(mutation)] == []
+
+
+def is_named(mutation):
+    return mutation.path in {finding.path for finding in lint_definition(mutation.text)}
+
+
+def test_a_text_that_is_no_definition_is_refused():
+    for text, words in (("{", "no JSON"), ("[]", "a list; limit an object"), ("1", "a int")):
+        with pytest.raises(ConfigError, match=words):
+            lint_definition(text)
+
+
+@pytest.mark.parametrize("steps", ["x", [1], [{"Name": "A"}], [{"Name": "A", "Type": "Training", "Arguments": []}],
+                                   [{"Name": "A", "Type": "Condition"}], [{"Name": 3, "Type": None}]])  # fmt: skip
+def test_whatever_stands_for_steps_is_told_and_not_fallen_over(steps):
+    findings = lint_definition(json.dumps({"Version": "2020-12-01", "Steps": steps}))
+    assert findings
+    assert all(finding.path.startswith("$.Steps") for finding in findings)
+
+
+def test_properties_that_only_the_service_knows_are_looked_up_in_its_answer():
+    def with_argument(reference):
+        def change(definition, steps):
+            steps["Measure"]["AppSpecification"]["ContainerArguments"].append({"Get": reference})
+
+        return problems_after(change)
+
+    assert with_argument("Steps.Fit.ModelArtifacts.S3ModelArtifacts") == []
+    assert with_argument("Steps.Fit.FinalMetricDataList['loss'].Value") == []
+    assert "Did you mean S3ModelArtifacts?" in with_argument("Steps.Fit.ModelArtifacts.S3ModelArtefacts")[0]
+    assert "no 'Outputs'" in with_argument("Steps.Fit.ModelArtifacts.S3ModelArtifacts.Outputs")[0]
