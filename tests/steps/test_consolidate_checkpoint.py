@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import math
 import pickle
@@ -357,6 +358,20 @@ def hostile_entry(folder: Path, trace: Path) -> None:
     (folder / METADATA_NAME).write_bytes(pickle.dumps(metadata))
 
 
+class AttributeOf:
+    """Pickled, a getattr: of a module's function, and of one of a type that the list does name."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, self.arguments
+
+
+def hostile_attribute(folder: Path, trace: Path) -> None:
+    (folder / METADATA_NAME).write_bytes(pickle.dumps(AttributeOf(torch.Size, "__class__")))
+
+
 def hostile_class(folder: Path, trace: Path) -> None:
     """Sets an attribute of a class, Metadata.hello = "world", which a pickle can without calling anything."""
     metadata_class, state = b"ctorch.distributed.checkpoint.metadata\nMetadata\n", b"N}\x8c\x05hello\x8c\x05worlds\x86"
@@ -368,6 +383,7 @@ def hostile_class(folder: Path, trace: Path) -> None:
     [
         (hostile_list, "names pathlib.Path.touch; limit a list of tensors"),
         (hostile_entry, "names pathlib.Path.touch; limit a list of tensors"),
+        (hostile_attribute, "names builtins.getattr; limit a list of tensors"),
         (hostile_class, "damaged (TypeError"),
     ],
 )
@@ -417,6 +433,25 @@ def test_our_training_does_not_run_a_hostile_list_either(make_tiny_llama, tmp_pa
     with pytest.raises(StepError, match=r"\.metadata: names pathlib\.Path\.touch; limit a list of tensors"):
         store.load(3, training_state(model, None))
     assert not (tmp_path / "trace").exists()
+
+
+class EarlyPickler(pickle.Pickler):
+    """Writes members of an Enum as Python 3.11.0 to 3.11.3 do, Debian 12's among them."""
+
+    def reducer_override(self, value: Any) -> Any:
+        return (getattr, (type(value), value.name)) if isinstance(value, enum.Enum) else NotImplemented
+
+
+def test_the_list_of_an_early_python_3_11(models, tmp_path):
+    weights = weights_of(models["tied"])
+    save_dcp(tmp_path / "in", weights)
+    with (tmp_path / "in" / METADATA_NAME).open("rb") as stream:
+        metadata = pickle.load(stream)  # noqa: S301
+    with (tmp_path / "in" / METADATA_NAME).open("wb") as stream:
+        EarlyPickler(stream, protocol=4).dump(metadata)
+    assert b"getattr" in (tmp_path / "in" / METADATA_NAME).read_bytes()
+    assert run(tmp_path / "in", models["tied"], tmp_path / "out") == EXIT_DONE
+    assert_same(tmp_path / "out", weights)
 
 
 def test_the_list_is_read_as_torch_reads_it(models, tmp_path):
