@@ -1,4 +1,4 @@
-"""`langadapt models`: list, show, compare, approve and reject the model versions of the local registry."""
+"""`langadapt models`: list, show, compare, approve, reject and export the model versions of the local registry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pipeline.command_options import AsJson, Group, NamedVersion, Registry, Version, expanded, print_json
+from pipeline.command_options import (
+    AsJson,
+    Group,
+    NamedVersion,
+    Registry,
+    Version,
+    expanded,
+    named_folder,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from pipeline.registry import LocalRegistry, ModelVersion
@@ -112,6 +121,30 @@ def models_reject(
 ) -> int:
     """Reject a version, with the reason."""
     return decide("reject", version, comment, group, registry, as_json)
+
+
+@models.command("export-bedrock")
+def models_export_bedrock(
+    version: Version,
+    output: Annotated[Path, typer.Option(help="New folder to write.", parser=named_folder, metavar="DIR")],
+    group: Group = None,
+    registry: Registry = None,
+    pending: Annotated[bool, typer.Option("--pending", help="Also a version that waits for its approval.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Write the folder that Amazon Bedrock imports as a custom model, its rules checked (docs/serving.md)."""
+    from pipeline.bedrock_export import export_for_bedrock, export_json, export_lines
+
+    entry = open_registry(registry).show(version, group)
+    exported = export_for_bedrock(entry, expanded(output) or output, pending=pending)
+    for warned in exported.model.warnings:
+        print(f"warning: {warned.name}: {warned.message}", file=sys.stderr)
+    if as_json:
+        print_json(export_json(entry, exported))
+        return 0
+    for line in export_lines(entry, exported):
+        print(line)
+    return 0
 
 
 def decide(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -138,13 +138,15 @@ def damage_error(damage: str) -> StepError:
     return StepError("damaged model version", damage, remedy="Restore it from a copy, or reject the version.")
 
 
-def copy_model(source: Path, target: Path) -> None:
+def copy_model(source: Path, target: Path, names: Sequence[str] | None = None) -> None:
     """Copies a model and forces it to the disk: what a rename makes visible must be there after a power cut, too.
 
+    names: of the files to copy; without it all of them.
     With a hard link, whoever cut the run's file short would cut the registered one too. Raises StepError beforehand
     where the disk has no room for it.
     """
-    names = [""] if source.is_file() else all_files(source)
+    if names is None:
+        names = [""] if source.is_file() else all_files(source)
     target.mkdir(parents=True)
     needed = sum((source / name).stat().st_size for name in names)
     if needed > (free := shutil.disk_usage(target).free):

@@ -36,8 +36,10 @@ FETCH_REMEDY = "Fetch the model again."
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """Where a tensor lies: its shape, its file, and first and last byte in it, the last one excluded."""
+    """What a tensor is and where it lies: its dtype as safetensors names it (BF16), its shape, its file, and first and
+    last byte in it, the last one excluded."""
 
+    dtype: str
     shape: tuple[int, ...]
     file: Path
     start: int
@@ -237,7 +239,8 @@ def tensors_of(file: Path) -> dict[str, StoredTensor]:
         for name in sorted(entries.keys() - {"__metadata__"}):
             start, end = entries[name]["data_offsets"]
             shape = tuple(map(int, entries[name]["shape"]))
-            tensors[name] = StoredTensor(shape, file, 8 + length + int(start), 8 + length + int(end))
+            dtype = str(entries[name]["dtype"])
+            tensors[name] = StoredTensor(dtype, shape, file, 8 + length + int(start), 8 + length + int(end))
     except (ValueError, KeyError, TypeError, AttributeError):
         tensors = {}
     if not tensors:

@@ -214,6 +214,12 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     "show-unknown-version": lambda place: BadInput(["models", "show", "7"]),
     "reject-without-comment": lambda place: BadInput(["models", "reject", "1"]),
     "reject-with-empty-comment": lambda place: BadInput(["models", "reject", "1", "--comment", " "]),
+    "export-not-approved": lambda place: BadInput(
+        ["models", "export-bedrock", "1", "--output", str(place.bad / "new")]
+    ),
+    "export-over-a-folder": lambda place: BadInput(
+        ["models", "export-bedrock", "1", "--pending", "--output", str(place.bad)]
+    ),
     # --- the configuration file
     "config-missing": lambda place: place.run(config=place.bad / "none.yaml"),
     "config-is-a-folder": lambda place: place.run(config=place.bad),
