@@ -5,12 +5,20 @@ from __future__ import annotations
 import hashlib
 import shutil
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath
 
 from containers.launch_errors import LaunchError
 
-# An archive that unpacks to more than this is none of ours.
+# An archive that is larger than this, or unpacks to more, is none of ours.
 LARGEST_CODE_BYTES = 64 * 1024 * 1024
+MOST_MEMBERS = 10_000
+# What Python's zipfile raises for archives that are damaged, encrypted, or packed in a way of their own; and what a
+# disk answers where a member's name cannot be made, or is a file's and a folder's at once.
+UNREADABLE = (
+    zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError, FileExistsError,
+    NotADirectoryError, IsADirectoryError,
+)  # fmt: skip
 
 
 def unpack_code(folder: Path | None, target: Path) -> tuple[str, Path]:
@@ -21,12 +29,25 @@ def unpack_code(folder: Path | None, target: Path) -> tuple[str, Path]:
     if len(archives) != 1:
         raise LaunchError(f"code: {len(archives)} archives in {folder}; limit exactly 1. Name one archive.")
     archive, named = archives[0], archives[0].stem
+    if archive.stat().st_size > LARGEST_CODE_BYTES:
+        raise LaunchError(f"code: {archive.name} is too large; limit {LARGEST_CODE_BYTES} bytes. Rebuild it.")
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     if digest != named:
         raise LaunchError(f"code: {archive.name} has the sha256 {digest}. Upload the archive again.")
-    if target.exists():
+    if target.is_dir() and not target.is_symlink():
         shutil.rmtree(target)
+    else:
+        target.unlink(missing_ok=True)
     target.mkdir(parents=True)
+    try:
+        extract(archive, target)
+    except UNREADABLE as error:
+        raise LaunchError(f"code: {archive.name} cannot be unpacked: {error}. Rebuild the archive.") from error
+    return digest, target
+
+
+def extract(archive: Path, target: Path) -> None:
+    """Writes an archive's members below the folder, once all of them are known to belong there."""
     with zipfile.ZipFile(archive) as bundle:
         members = bundle.infolist()
         for member in members:
@@ -35,8 +56,9 @@ def unpack_code(folder: Path | None, target: Path) -> tuple[str, Path]:
             raise LaunchError(
                 f"code: {archive.name} is too large; limit {LARGEST_CODE_BYTES} bytes unpacked. Rebuild it."
             )
+        if len(members) > MOST_MEMBERS:
+            raise LaunchError(f"code: {archive.name} has {len(members)} members; limit {MOST_MEMBERS}. Rebuild it.")
         bundle.extractall(target)
-    return digest, target
 
 
 def check_member(member: zipfile.ZipInfo, archive: Path) -> None:
@@ -47,3 +69,9 @@ def check_member(member: zipfile.ZipInfo, archive: Path) -> None:
         raise LaunchError(
             f"code: {archive.name} holds {member.filename!r}; limit paths inside it. Rebuild the archive."
         )
+
+
+def check_step(step: str, code: Path) -> None:
+    """Raises LaunchError where the archive has no module of the step."""
+    if not (code / "steps" / f"{step}.py").is_file():
+        raise LaunchError(f"step: {step}; limit a step whose code is in the job's archive. Correct the setting `step`.")

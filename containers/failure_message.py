@@ -8,16 +8,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from containers.launch_errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED
+from containers.launch_errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, STOPPED_LINE, Ended
 from containers.memory_kills import memory_line
 
 # The service shows this much of a failure.
 LONGEST_MESSAGE_BYTES = 1_024
+# What a step says that another process has left alone; steps/modeling/parallel.py has it.
+LEFT_ALONE = "another process ended and left it alone"
 
 
 def describe_end(
     code: int, error_file: Path, *, was_stopped: bool, was_short: bool = False, arguments: Sequence[str] = ()
-) -> tuple[int, str]:
+) -> Ended:
     """Exit code and line of a step's end. What the step wrote itself comes first; a signal becomes 128 + its number.
 
     was_short: the kernel has killed a process for want of memory meanwhile. The error file is gone afterwards: its
@@ -26,26 +28,28 @@ def describe_end(
     words = error_file.read_text(encoding="utf-8", errors="replace").strip() if error_file.is_file() else ""
     error_file.unlink(missing_ok=True)
     if code == 0:
-        return 0, ""
+        return Ended(0)
     with suppress(ValueError):
         written = json.loads(words)
-        return int(written["exit_code"]), str(written["line"])
+        line = str(written["line"])
+        return Ended(int(written["exit_code"]), line, is_told=True, is_consequence=LEFT_ALONE in line)
     if was_stopped:
-        return EXIT_TERMINATED, "error: stopped by SIGTERM"
+        return Ended(EXIT_TERMINATED, STOPPED_LINE)
     if code == -signal.SIGKILL or (code > 0 and was_short):
         # torchrun ends with 1 whatever has ended its workers.
-        return 128 + signal.SIGKILL, f"error: {memory_line(was_short, arguments)}"
+        return Ended(128 + signal.SIGKILL, f"error: {memory_line(was_short, arguments)}")
     if code < 0:
         name = signal.Signals(-code).name
         exit_code = EXIT_INTERRUPTED if -code == signal.SIGINT else 128 - code
-        return exit_code, f"error: killed by {name}; the log has what came before"
+        return Ended(exit_code, f"error: killed by {name}; the log has what came before")
     # A step that ends by itself always says why: this one died before it could.
-    return EXIT_BUG, f"error: ended with exit code {code} and no message; the log has the cause"
+    line = f"error: ended with exit code {code} and no message; the log has the cause"
+    return Ended(EXIT_BUG, line, is_consequence=True)
 
 
 def write_message(path: Path, line: str) -> None:
     """The line where the service reads a failure's reason, cut to what it shows."""
-    content = " ".join(line.split()).encode()[:LONGEST_MESSAGE_BYTES]
+    content = " ".join(line.split()).encode("utf-8", "backslashreplace")[:LONGEST_MESSAGE_BYTES]
     # Nothing more can be done on a disk that takes not even this: the exit code tells the kind of failure.
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

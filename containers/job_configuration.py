@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -11,6 +14,13 @@ from typing import Any
 from containers.launch_errors import LaunchError
 
 CONTAINER_ROOT = "/opt/ml"
+# Where the service looks for a failure's line.
+MESSAGE_FILES = {"processing": "output/message", "training": "output/failure"}
+DEFAULT_RENDEZVOUS_PORT = 7777
+LOOPBACK_ADDRESSES = ("127.", "localhost", "::1")
+# Below the root, the launcher's own: what it unpacks there replaces what was there.
+OWN_FOLDER = "code"
+TYPE_NAMES: dict[type, str] = {dict: "an object", list: "a list", str: "a text"}
 
 
 @dataclass
@@ -24,24 +34,66 @@ class Launch:
     host_index: int
     hosts: list[str]
     network_interface: str | None = None
+    instance_type: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def host(self) -> str:
+        """This host's name."""
+        return self.hosts[self.host_index]
+
+    @property
+    def trains_together(self) -> bool:
+        """True where this host is one of several that train one model."""
+        return self.kind == "training" and len(self.hosts) > 1
+
+    @property
+    def is_loopback(self) -> bool:
+        """True where the hosts are processes of one machine, such as a laptop."""
+        by_interface = self.network_interface in ("lo", "lo0")
+        return by_interface or rendezvous_host(self).startswith(LOOPBACK_ADDRESSES)
+
+    @property
+    def key(self) -> str:
+        """What the hosts of this job have in common and a stranger's do not."""
+        names = [os.environ.get(name, "") for name in ("TRAINING_JOB_ARN", "TRAINING_JOB_NAME")]
+        return hashlib.sha256(json.dumps([*names, self.hosts, self.step]).encode()).hexdigest()
+
+
+def job_kind(root: Path, arguments: list[str]) -> str:
+    """processing or training. Where no configuration tells, the command line does: only processing jobs have one."""
+    if (root / "input/config").is_dir():
+        return "training"
+    return "processing" if (root / "config").is_dir() or arguments else "training"
+
+
+def read_job(root: Path, kind: str, arguments: list[str]) -> Launch:
+    """The job of this root. Raises LaunchError that names the file and what is wrong in it."""
+    launch = read_training(root) if kind == "training" else read_processing(root, arguments)
+    output = launch.folders.get("output")
+    if output is not None:
+        check_writable(output)
+    return launch
 
 
 def read_processing(root: Path, arguments: list[str]) -> Launch:
     """A processing job: folders by name from its configuration, settings from the command line."""
-    job = read_json(root / "config/processingjobconfig.json")
-    resources = read_json(root / "config/resourceconfig.json")
-    folders = {
-        entry["InputName"]: below(root, entry["S3Input"]["LocalPath"])
-        for entry in job.get("ProcessingInputs") or []
-        if entry.get("S3Input")
-    }
-    for output in (job.get("ProcessingOutputConfig") or {}).get("Outputs", []):
-        folders[output["OutputName"]] = below(root, output["S3Output"]["LocalPath"])
+    path = root / "config/processingjobconfig.json"
+    job = read_object(path)
+    resources = root / "config/resourceconfig.json"
+    hosts, host_index, _ = read_hosts(resources)
+    folders: dict[str, Path] = {}
+    for entry in optional(job, "ProcessingInputs", list, path) or []:
+        if isinstance(entry, dict) and entry.get("S3Input") is None:
+            continue
+        add_folder(folders, root, entry, "InputName", "S3Input", path)
+    outputs = optional(job, "ProcessingOutputConfig", dict, path) or {}
+    for entry in optional(outputs, "Outputs", list, path) or []:
+        add_folder(folders, root, entry, "OutputName", "S3Output", path)
     steps = [word.removeprefix("--step=") for word in arguments if word.startswith("--step=")]
     settings = [word for word in arguments if not word.startswith("--step=")]
-    hosts = sorted(resources["hosts"], key=host_number)
-    host_index = hosts.index(resources["current_host"])
+    if unfit := [word for word in settings if word in ("-h", "--help")]:
+        raise LaunchError(f"arguments: {unfit[0]}; limit settings, --name=value. Correct the job.")
     if len(hosts) > 1:
         settings += [f"--instance_index={host_index}", f"--instance_count={len(hosts)}"]
     return Launch("processing", step_name(steps[0] if steps else None), folders, settings, host_index, hosts)
@@ -50,46 +102,178 @@ def read_processing(root: Path, arguments: list[str]) -> Launch:
 def read_training(root: Path) -> Launch:
     """A training job: channels are the folders, hyperparameters the step and its settings."""
     configuration = root / "input/config"
-    hyperparameters = read_json(configuration / "hyperparameters.json")
-    resources = read_json(configuration / "resourceconfig.json")
-    channels = read_json(configuration / "inputdataconfig.json")
-    folders = {name: root / "input/data" / name for name in channels}
+    path = configuration / "hyperparameters.json"
+    hyperparameters = read_object(path)
+    hosts, host_index, resources = read_hosts(configuration / "resourceconfig.json")
+    channels = read_object(configuration / "inputdataconfig.json")
+    folders = {flag_name(name, configuration / "inputdataconfig.json"): root / "input/data" / name for name in channels}
     folders["output"] = root / "model"
     # There only where the job is given a place to keep checkpoints.
     if (root / "checkpoints").is_dir():
         folders["checkpoints"] = root / "checkpoints"
     step = step_name(hyperparameters.pop("step", None))
-    settings = [f"--{name}={value}" for name, value in hyperparameters.items()]
-    hosts = sorted(resources["hosts"], key=host_number)
-    host_index = hosts.index(resources["current_host"])
-    interface = resources.get("network_interface_name")
+    settings = [setting(name, value, folders, path) for name, value in hyperparameters.items()]
     # Where the service picks TensorBoard's events up.
     environment = {"LANGADAPT_TENSORBOARD": str(root / "output/tensorboard")}
-    return Launch("training", step, folders, settings, host_index, hosts, interface, environment)
+    interface, instance_type = (
+        optional(resources, name, str, configuration / "resourceconfig.json")
+        for name in ("network_interface_name", "current_instance_type")
+    )
+    return Launch("training", step, folders, settings, host_index, hosts, interface, instance_type, environment)
 
 
-def read_json(path: Path) -> Any:
+def read_hosts(path: Path) -> tuple[list[str], int, dict[str, Any]]:
+    """The sorted hosts, this one's index, and all that the file says."""
+    resources = read_object(path)
+    hosts, current = required(resources, "hosts", list, path), required(resources, "current_host", str, path)
+    if not hosts or not all(isinstance(host, str) and host for host in hosts):
+        raise LaunchError(f"{path}, hosts: {hosts!r:.80}; limit a list of names. Correct the job.")
+    if len(set(hosts)) != len(hosts):
+        raise LaunchError(f"{path}, hosts: {hosts!r:.80}; limit each name once. Correct the job.")
+    if current not in hosts:
+        raise LaunchError(f"{path}, current_host: {current!r:.80}; limit one of {hosts!r:.80}. Correct the job.")
+    hosts = sorted(hosts, key=host_number)
+    return hosts, hosts.index(current), resources
+
+
+def add_folder(folders: dict[str, Path], root: Path, entry: Any, name_key: str, place_key: str, path: Path) -> None:
+    """Notes an input or output of a processing job by its name."""
+    if not isinstance(entry, dict):
+        raise LaunchError(f"{path}, {place_key}: {entry!r:.80}; limit an object. Correct the job.")
+    name = flag_name(required(entry, name_key, str, path), path)
+    if name in folders:
+        raise LaunchError(f"{path}, {name_key}: {name} twice; limit each name once. Correct the job.")
+    place = required(entry, place_key, dict, path)
+    folders[name] = below(root, required(place, "LocalPath", str, path))
+
+
+def setting(name: str, value: Any, folders: Mapping[str, Path], path: Path) -> str:
+    """A hyperparameter as a flag. The service gives texts alone."""
+    if flag_name(name, path) in folders:
+        raise LaunchError(f"{path}: {name} is a folder of this job; limit settings. Rename the hyperparameter.")
+    if not isinstance(value, str):
+        raise LaunchError(f"{path}, {name}: {value!r:.80}; limit a text. Put the value into quotation marks.")
+    return f"--{name}={value}"
+
+
+# --- files and values -------------------------------------------------------------------------------------------------
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object of a JSON file. Raises LaunchError in one line for whatever else lies there."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=once_each)
     except FileNotFoundError as error:
         raise LaunchError(f"{path}: missing. Start this inside a job.") from error
+    except (IsADirectoryError, NotADirectoryError) as error:
+        raise LaunchError(f"{path}: no file; limit a JSON file. Correct the job.") from error
+    except UnicodeDecodeError as error:
+        raise LaunchError(f"{path}: byte {error.start} is no UTF-8. Correct the job.") from error
+    except (ValueError, RecursionError) as error:
+        what = "empty" if not path.stat().st_size else f"no JSON ({str(error) or type(error).__name__})"
+        raise LaunchError(f"{path}: {what}. Correct the job.") from error
+    if not isinstance(value, dict):
+        raise LaunchError(f"{path}: {value!r:.80}; limit an object. Correct the job.")
+    return value
+
+
+def once_each(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Raises ValueError for a name that is there twice: one of the values would be lost."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r:.80} twice")
+        found[name] = value
+    return found
+
+
+def optional(values: Mapping[str, Any], name: str, kind: type, path: Path) -> Any:
+    """A value of this kind, None where it is not there."""
+    value = values.get(name)
+    if value is not None and not isinstance(value, kind):
+        raise LaunchError(f"{path}, {name}: {value!r:.80}; limit {TYPE_NAMES[kind]}. Correct the job.")
+    return value
+
+
+def required(values: Mapping[str, Any], name: str, kind: type, path: Path) -> Any:
+    """A value of this kind. Raises LaunchError where it is not there."""
+    value = optional(values, name, kind, path)
+    if value is None:
+        raise LaunchError(f"{path}, {name}: missing. Correct the job.")
+    return value
+
+
+def flag_name(name: str, path: Path) -> str:
+    """A name that can be a flag of the step's command line."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
+        raise LaunchError(f"{path}, name: {name!r:.80}; limit letters, digits, - and _. Rename it.")
+    return name
 
 
 def below(root: Path, path: str) -> Path:
     """A path of the container, moved to the root that this job has."""
     place = PurePosixPath(path)
-    if not place.is_relative_to(CONTAINER_ROOT) or ".." in place.parts:
-        raise LaunchError(f"local path: {path}; limit below {CONTAINER_ROOT}. Correct the job.")
-    return root / place.relative_to(CONTAINER_ROOT)
+    if not place.is_relative_to(CONTAINER_ROOT) or ".." in place.parts or place == PurePosixPath(CONTAINER_ROOT):
+        raise LaunchError(f"local path: {path:.200}; limit below {CONTAINER_ROOT}. Correct the job.")
+    inside = place.relative_to(CONTAINER_ROOT)
+    if inside.parts[0] == OWN_FOLDER:
+        raise LaunchError(f"local path: {path:.200}; the launcher unpacks the step's code there. Name another place.")
+    return root / inside
 
 
-def step_name(name: str | None) -> str:
-    if name is None or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise LaunchError(f"step: {name!r}; limit a module's name. Give the job a setting `step`.")
+def check_writable(folder: Path) -> None:
+    """Raises LaunchError where a job could not write its output: before hours of work, not after."""
+    probe = folder / ".langadapt-probe"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except (FileExistsError, NotADirectoryError) as error:
+        raise LaunchError(f"output: {folder} is a file; limit a folder. Correct the job.") from error
+    except (PermissionError, FileNotFoundError) as error:
+        raise LaunchError(f"output: {folder}: {error.strerror}; limit a folder that can be written. Correct the job.") \
+            from error  # fmt: skip
+
+
+def step_name(name: Any) -> str:
+    """A step's module. Raises LaunchError for what can be none."""
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise LaunchError(f"step: {name!r:.80}; limit a module's name. Give the job a setting `step`.")
     return name
 
 
 def host_number(host: str) -> tuple[int, str]:
     """Sorts algo-2 before algo-10."""
     number = host.rpartition("-")[2]
-    return (int(number) if number.isdigit() else 0, host)
+    return (int(number) if number.isdecimal() and number.isascii() else 0, host)
+
+
+# --- where processes meet ---------------------------------------------------------------------------------------------
+
+
+def rendezvous_host(launch: Launch) -> str:
+    """Where torchrun's processes meet: LANGADAPT_RENDEZVOUS_HOST, else the first host."""
+    return os.environ.get("LANGADAPT_RENDEZVOUS_HOST", launch.hosts[0])
+
+
+def port_variable(name: str, default: int) -> int:
+    """A port. Raises LaunchError for what is none."""
+    given = os.environ.get(name, str(default))
+    if not (given.isdecimal() and 0 < int(given) < 65_536):
+        raise LaunchError(f"{name}: {given}; limit a port, 1 to 65535. Change the variable.")
+    return int(given)
+
+
+def seconds_variable(name: str, default: float) -> float:
+    """A number of seconds, or of another unit, from 0. Raises LaunchError for what is none."""
+    given = os.environ.get(name)
+    if given is None:
+        return default
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", given):
+        raise LaunchError(f"{name}: {given:.80}; limit a number from 0. Change the variable.")
+    return float(given)
+
+
+def rendezvous_port() -> int:
+    """LANGADAPT_RENDEZVOUS_PORT, else 7777."""
+    return port_variable("LANGADAPT_RENDEZVOUS_PORT", DEFAULT_RENDEZVOUS_PORT)

@@ -1,9 +1,31 @@
-"""How a launch ends that is not the step's own end: exit codes, and the error that a person sees as one line."""
+"""How a launch ends: exit codes, the error that a person sees as one line, and what is told of an end."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 EXIT_USER_ERROR, EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 70, 130, 143
+STOPPED_LINE = "error: stopped by SIGTERM"
 
 
 class LaunchError(Exception):
-    """The job was put together wrongly; the text is the one line that a person sees."""
+    """The job was put together wrongly, or cannot go on; the text is the one line that a person sees."""
+
+    def __init__(self, text: str, exit_code: int = EXIT_USER_ERROR) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a job has ended on one host.
+
+    line: for a failure, the one that the service shows. details: for the log, where they are more than the line.
+    is_told: the step itself has printed the line. is_consequence: another host's end has most likely caused this one.
+    """
+
+    exit_code: int
+    line: str = ""
+    details: str = ""
+    is_told: bool = False
+    is_consequence: bool = False

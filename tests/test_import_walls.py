@@ -62,7 +62,9 @@ def test_what_pipeline_shares_stays_light(folder):
 @pytest.mark.parametrize("path", modules("containers"), ids=name_of)
 def test_launcher_needs_the_standard_library_only(path):
     """The container's image may hold any version of anything: the launcher must not care."""
-    assert {top(name) for name in imports(path)} <= {"__future__", "containers", *sys.stdlib_module_names}
+    # Started by the launcher in processes of its own, as a step is.
+    more = {"torch"} if path.stem == "all_reduce_check" else set()
+    assert {top(name) for name in imports(path)} - more <= {"__future__", "containers", *sys.stdlib_module_names}
 
 
 def test_importing_pipeline_brings_no_heavy_library_even_indirectly():

@@ -8,13 +8,17 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
+from containers.heartbeat import HEARTBEAT_PREFIX
+from containers.network_settings import LAUNCH_PREFIX
 from pipeline.local.job_log import ATTEMPT_PREFIX, log_tail
 from steps.contract import METRICS_LINE_PREFIX, PROGRESS_LINE_PREFIX, WARNING_LINE_PREFIX, memory_bytes, size_text
 
 # With less than this a job cannot be relied on to leave a message.
 LITTLE_DISK_BYTES = 64 * 1024
 # Begin lines that tell of a step at work, and so never why it ended.
-NOT_A_CAUSE = (ATTEMPT_PREFIX, METRICS_LINE_PREFIX, PROGRESS_LINE_PREFIX, WARNING_LINE_PREFIX)
+NOT_A_CAUSE = (
+    ATTEMPT_PREFIX, METRICS_LINE_PREFIX, PROGRESS_LINE_PREFIX, WARNING_LINE_PREFIX, HEARTBEAT_PREFIX, LAUNCH_PREFIX,
+)  # fmt: skip
 
 
 def with_own_paths(text: str, places: Mapping[Path, Path]) -> str:

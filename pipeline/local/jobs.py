@@ -131,7 +131,7 @@ class Job:
         them with SIGTERM, and after 45 s with SIGKILL; `kill` with SIGKILL at once.
         Raises TimeLimitError where they ran longer than limit_seconds, once they are ended as by `stop`.
         """
-        port = _free_port()
+        ports = _free_ports(2)
         processes: list[subprocess.Popen[bytes]] = []
         began = time.monotonic()
         with self.log.open("a") as log:
@@ -139,13 +139,13 @@ class Job:
             log.flush()
             try:
                 for host in self.hosts:
-                    processes.append(self._start(host, port, log))
+                    processes.append(self._start(host, ports, log))
                 record_processes(self.folder / PROCESSES_NAME, [process.pid for process in processes])
                 return _wait(processes, stop, began, limit_seconds)
             finally:
                 self._end(processes, kill)
 
-    def _start(self, host: str, port: int, log: TextIO) -> subprocess.Popen[bytes]:
+    def _start(self, host: str, ports: list[int], log: TextIO) -> subprocess.Popen[bytes]:
         root = self.root(host)
         command = [at_root(word, root) for word in job_command(self.spec, self.image)]
         environment = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
@@ -154,7 +154,8 @@ class Job:
         environment |= {**self._environment, **own}
         environment |= {
             ROOT_VARIABLE: str(root), "LANGADAPT_PARENT_PROCESS": str(os.getpid()),
-            "LANGADAPT_RENDEZVOUS_HOST": "127.0.0.1", "LANGADAPT_RENDEZVOUS_PORT": str(port),
+            "LANGADAPT_RENDEZVOUS_HOST": "127.0.0.1", "LANGADAPT_RENDEZVOUS_PORT": str(ports[0]),
+            "LANGADAPT_HOSTS_PORT": str(ports[1]),
         }  # fmt: skip
         try:
             return subprocess.Popen(
@@ -256,7 +257,10 @@ def _write(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2), encoding="utf-8")
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+def _free_ports(count: int) -> list[int]:
+    """That many ports, each another: all are held before one is let go."""
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports

@@ -31,6 +31,8 @@ from steps.contract.settings import StepConfig, choices, is_list, parse_config
 
 # launch.py names a file here; a failing step writes its one line into it.
 ERROR_FILE_VARIABLE = "LANGADAPT_ERROR_FILE"
+# The launcher names a file here; a step's processes touch it when they get on, so that a hung one is told apart.
+PROGRESS_FILE_VARIABLE = "LANGADAPT_PROGRESS_FILE"
 METRICS_LINE_PREFIX = "metrics: "
 WARNING_LINE_PREFIX = "warning: "
 PROGRESS_LINE_PREFIX = "progress: "
@@ -47,6 +49,7 @@ def report(**values: float | int | str) -> None:
     shown = " ".join(f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}"
                      for name, value in values.items())  # fmt: skip
     print(f"{METRICS_LINE_PREFIX}{shown}", flush=True)
+    note_progress()
 
 
 def report_progress(done: int, total: int, unit: str) -> None:
@@ -60,6 +63,16 @@ def report_progress(done: int, total: int, unit: str) -> None:
     if (done in (0, total) and done != told_done) or now - told >= PROGRESS_LINE_SECONDS:
         _progress_told = (now, done)
         print(f"{PROGRESS_LINE_PREFIX}{done}/{total} {unit}", flush=True)
+        note_progress()
+
+
+def note_progress() -> None:
+    """Notes that this process gets on, for the launcher. `report` and `report_progress` do it; a process that prints
+    nothing calls it itself."""
+    if path := os.environ.get(PROGRESS_FILE_VARIABLE):
+        # The launcher's file may be gone with its job's folder; a step does not fail for that.
+        with suppress(OSError):
+            os.utime(path)
 
 
 def warn(name: str, message: str) -> None:

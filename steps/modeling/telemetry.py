@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from steps.contract import peak_memory_bytes, report, report_progress
+from steps.contract import note_progress, peak_memory_bytes, report, report_progress
 from steps.schemas.training import TelemetryRecord
 
 TELEMETRY_NAME = "telemetry.jsonl"
@@ -48,6 +48,8 @@ class Telemetry:
         """See `report_progress`."""
         if self.path is not None:
             report_progress(done, total, unit)
+        else:
+            note_progress()
 
 
 @contextmanager

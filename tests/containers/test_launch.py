@@ -1,114 +1,22 @@
 """The launcher with a real tiny code archive: a step of a dozen lines stands for the work."""
 
-import hashlib
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from container_tree import LAUNCH, STEP, Container, loopback_hosts, wait_for
 
+from containers import failure_message
 from containers.memory_kills import MEMORY_SETTINGS, memory_kill_places, memory_kills
-from pipeline.local.environment import local_image
 from steps.contract import faults
 
 ROOT = Path(__file__).parents[2]
-LAUNCH = list(local_image().command)
-STEP = """
-import json, os, signal, sys, time
-words = dict(word[2:].split("=", 1) for word in sys.argv[1:])
-seen = {"arguments": words, "code": os.environ["LANGADAPT_CODE_SHA256"], "rank": os.environ.get("RANK"),
-        "world": os.environ.get("WORLD_SIZE"), "file": __file__,
-        "tensorboard": os.environ.get("LANGADAPT_TENSORBOARD"), "modules": os.environ["HF_MODULES_CACHE"],
-        "grace": os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]}
-name = "seen.json" if "RANK" not in os.environ else "seen-" + os.environ["RANK"] + ".json"
-open(os.path.join(words["output"], name), "w").write(json.dumps(seen))
-def fail(line, code):
-    open(os.environ["LANGADAPT_ERROR_FILE"], "w").write(json.dumps({"line": line, "exit_code": code}))
-    sys.exit(code)
-if "fails" in words:
-    fail(words["fails"], int(words["exit_code"]))
-if "hoards" in words:
-    hoard = [b"x" * 1_000_000 for _ in range(int(words["hoards"]))]
-if "dies" in words:
-    os.kill(os.getpid(), signal.SIGKILL)
-if "crashes" in words:
-    raise RuntimeError("no contract yet")
-if "waits" in words:
-    signal.signal(signal.SIGTERM, lambda number, frame: fail("error: stopped by SIGTERM", 143))
-    open(os.path.join(words["output"], "ready"), "w").close()
-    time.sleep(60)
-"""
-
-
-class Container:
-    """A folder in the shape of /opt/ml."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root / "opt" / "ml"
-
-    def write(self, path: str, value) -> None:
-        target = self.root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps(value))
-
-    def code(self, folder: str, members=(("steps/__init__.py", ""), ("steps/tiny.py", STEP)), name=None) -> str:
-        target = self.root / folder
-        target.mkdir(parents=True)
-        with zipfile.ZipFile(target / "archive", "w") as archive:
-            for path, content in members:
-                archive.writestr(path, content)
-        digest = hashlib.sha256((target / "archive").read_bytes()).hexdigest()
-        (target / "archive").rename(target / f"{name or digest}.zip")
-        return digest
-
-    def processing(self, hosts=("algo-1",), host="algo-1", **code) -> str:
-        place = "/opt/ml/processing"
-        self.write(
-            "config/processingjobconfig.json",
-            {
-                "ProcessingInputs": [
-                    {"InputName": name, "S3Input": {"S3Uri": f"s3://b/{name}", "LocalPath": f"{place}/input/{name}"}}
-                    for name in ("corpus", "code")
-                ],
-                "ProcessingOutputConfig": {
-                    "Outputs": [{"OutputName": "output", "S3Output": {"LocalPath": f"{place}/output"}}]
-                },
-            },
-        )
-        self.write("config/resourceconfig.json", {"current_host": host, "hosts": list(hosts)})
-        (self.root / "processing/output").mkdir(parents=True)
-        return self.code("processing/input/code", **code)
-
-    def training(self, hosts=("algo-1",), host="algo-1", **hyperparameters) -> str:
-        self.write("input/config/hyperparameters.json", {"step": "tiny", **hyperparameters})
-        self.write("input/config/inputdataconfig.json", {"blocks": {}, "code": {}})
-        resources = {"current_host": host, "hosts": list(hosts), "network_interface_name": "lo"}
-        self.write("input/config/resourceconfig.json", resources)
-        (self.root / "model").mkdir(parents=True)
-        return self.code("input/data/code")
-
-    def start(self, *arguments: str, before=None, **variables: str) -> subprocess.Popen:
-        """before: called in the new process before it becomes launch.py."""
-        environment = {"PATH": os.environ["PATH"], "OPT_ML": str(self.root), "OMP_NUM_THREADS": "1", **variables}
-        return subprocess.Popen(
-            [*LAUNCH, *arguments], env=environment, stderr=subprocess.PIPE, text=True,
-            preexec_fn=before,
-        )  # fmt: skip
-
-    def launch(self, *arguments: str, **variables: str) -> tuple[int, str]:
-        process = self.start(*arguments, **variables)
-        _, errors = process.communicate(timeout=60)
-        return process.returncode, errors
-
-    def read(self, path: str):
-        return json.loads((self.root / path).read_text())
 
 
 @pytest.fixture
@@ -168,14 +76,14 @@ def test_a_training_job_reads_hyperparameters_and_runs_without_torchrun_for_one_
     assert seen["grace"] == "115"
 
 
-def test_two_hosts_meet_on_loopback_and_flags_like_torchruns_own_reach_the_step(tmp_path, free_port):
+def test_two_hosts_meet_on_loopback_and_flags_like_torchruns_own_reach_the_step(tmp_path):
+    meeting = loopback_hosts()
     containers = [Container(tmp_path / host) for host in ("algo-1", "algo-2")]
     processes = []
     for container, host in zip(containers, ("algo-1", "algo-2"), strict=True):
         # --n and --log are ambiguous abbreviations of torchrun's own flags.
         container.training(hosts=["algo-1", "algo-2"], host=host, n="5", log="x")
-        meeting = {"LANGADAPT_RENDEZVOUS_HOST": "127.0.0.1", "LANGADAPT_RENDEZVOUS_PORT": str(free_port)}
-        processes.append(container.start(LANGADAPT_PROCESSES="1", **meeting))
+        processes.append(container.start(**meeting))
     for process in processes:
         _, errors = process.communicate(timeout=90)
         assert process.returncode == 0, errors
@@ -184,15 +92,6 @@ def test_two_hosts_meet_on_loopback_and_flags_like_torchruns_own_reach_the_step(
         seen = container.read(f"model/seen-{rank}.json")
         assert (seen["rank"], seen["world"]) == (str(rank), "2")
         assert (seen["arguments"]["n"], seen["arguments"]["log"]) == ("5", "x")
-
-
-@pytest.fixture
-def free_port():
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.mark.parametrize("code", [1, 70])
@@ -283,6 +182,8 @@ def test_kills_for_memory_are_counted_in_the_own_control_group(tmp_path, rows, p
 def test_the_settings_to_lower_are_those_that_the_steps_name():
     """The launcher is on its own in a container and cannot import them."""
     assert MEMORY_SETTINGS == faults.MEMORY_SETTINGS
+    # How it knows that a step's failure is another's consequence.
+    assert failure_message.LEFT_ALONE in (ROOT / "steps/modeling/parallel.py").read_text()
 
 
 def test_kills_for_memory_are_the_machines_where_no_control_group_counts_them(tmp_path):
@@ -351,13 +252,6 @@ def test_the_step_goes_on_while_its_parent_lives(container):
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=20)
-
-
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 30
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} did not appear"
-        time.sleep(0.02)
 
 
 # --- the code archive -------------------------------------------------------------------------------------------------
