@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pipeline.cache_command import explain_cache
 from pipeline.chat.command import chat
 from pipeline.check_command import check
 from pipeline.command_options import (
@@ -171,6 +172,7 @@ def doctor(
 
 
 app.command()(check)
+app.command("explain-cache")(explain_cache)
 app.command()(chat)
 app.command("inspect-mask")(inspect_mask)
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from pipeline.conditions import ConditionResult
 from pipeline.error_lines import line_parts
 from pipeline.local.job_log import Done
 from pipeline.registry import ModelVersion
-from steps.contract import StepError, write_json
+from steps.contract import StepError, write_atomically, write_json
 
 # In a run's folder: of the newest execution, and a folder of all that were kept.
 RECORD_NAME, RECORDS_NAME = "execution.json", "executions"
+DEFINITIONS_NAME = "definitions"
 WAITING, EXECUTING, SUCCEEDED, CACHED = "Waiting", "Executing", "Succeeded", "Cached"
 FAILED, SKIPPED, STOPPED, NOT_RUN = "Failed", "Skipped", "Stopped", "NotRun"
 DONE_STATES = (SUCCEEDED, CACHED)
@@ -92,6 +94,7 @@ class RunResult:
 
     outputs: folder of each finished step's outputs, by step and output name.
     selection: `--from X` or `--only X` of a selective execution, empty otherwise.  began: monotonic clock, in seconds.
+    definition: the file below the run folder that holds the definition.
     registered: the model version, with registered_is_new False where an equal one was there already.
     left_working: a thread still works after the second signal; the program is to end by `stopping.leave_at_once`.
     """
@@ -110,6 +113,7 @@ class RunResult:
     failure: str = ""
     began: float = 0.0
     left_working: bool = False
+    definition: str = ""
 
     @property
     def outputs(self) -> dict[str, dict[str, Path]]:
@@ -130,7 +134,7 @@ class RunResult:
         return {
             "execution_id": self.execution_id, "pipeline": self.pipeline, "state": self.state,
             "exit_code": self.exit_code, "seconds": round(self.seconds, 3), "run_folder": str(self.run_folder),
-            "parameters": self.parameters, "selection": self.selection,
+            "parameters": self.parameters, "selection": self.selection, "definition": self.definition,
             "steps": {name: step.as_json() | self._times(step) for name, step in self.steps.items()},
             "gates": gates, "registered": registered, "registered_is_new": self.registered_is_new,
             "warnings": [
@@ -163,6 +167,15 @@ class RunResult:
         content = self.as_json()
         write_json(self.run_folder / RECORDS_NAME / f"{self.execution_id}.json", content)
         write_json(self.run_folder / RECORD_NAME, content)
+
+
+def keep_definition(run_folder: Path, definition: Mapping[str, Any]) -> str:
+    """Writes what is run below a run's folder, once for each content, and returns where."""
+    text = json.dumps(definition, indent=2, ensure_ascii=False) + "\n"
+    name = f"{DEFINITIONS_NAME}/run-{sha256(text.encode()).hexdigest()[:16]}.json"
+    if not (run_folder / name).is_file():
+        write_atomically(run_folder / name, text)
+    return name
 
 
 def is_run(folder: Path) -> bool:

@@ -156,19 +156,20 @@ def run_inputs(run: Path, *, needs_tokenizer: bool = True) -> MaskInputs:
         conversations = UriFolders(run, {}).find(record["parameters"]["ConversationsUri"])
         if not conversations.exists():
             raise StepError(str(conversations), "the run's conversations are gone", remedy="Name a file and --model.")
-        return MaskInputs(conversations, model or run, run_settings(run, folders.get("FineTune")))
+        return MaskInputs(conversations, model or run, run_settings(run, record, folders.get("FineTune")))
     remedy = "Run it at least to TrainTokenizer, or give --model with a folder that has a tokenizer."
     raise StepError(str(run), "no step of it has made a tokenizer", remedy=remedy)
 
 
-def run_settings(run: Path, fine_tuned: Path | None) -> dict[str, Any]:
-    """FineTune's settings: of its sealed output, else of the definition that was compiled last."""
+def run_settings(run: Path, record: Mapping[str, Any], fine_tuned: Path | None) -> dict[str, Any]:
+    """FineTune's settings: of its sealed output, else of the definition that was run, or was compiled last."""
     from steps.contract import read_seal
 
     if fine_tuned is not None and (fine_tuned / "manifest.json").is_file():
         config = read_seal(fine_tuned, check_files=False).config
         return {name: config[name] for name in SETTINGS if name in config}
     kept = sorted((run / "definitions").glob("*.json"), key=lambda path: path.stat().st_mtime)
+    kept += [path for path in [run / record.get("definition", "")] if path.is_file()]
     steps = json.loads(kept[-1].read_bytes())["Steps"] if kept else []
     given: dict[str, Any] = next(
         (step["Arguments"]["HyperParameters"] for step in steps if step["Name"] == "FineTune"), {}

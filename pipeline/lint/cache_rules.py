@@ -9,17 +9,8 @@ from typing import Any
 from pipeline.lint.finding import Finding
 from pipeline.lint.steps import ListedStep
 from pipeline.references import member_path, reference_kind, walk_references
+from pipeline.service_cache import KEY_MEMBERS
 
-# Members that the step cache compares, by the type of step.
-CACHE_KEY_MEMBERS = (
-    "AppSpecification",
-    "Environment",
-    "ProcessingInputs",
-    "AlgorithmSpecification",
-    "HyperParameters",
-    "InputDataConfig",
-    "CheckpointConfig",
-)
 # As job names and keys of uploaded code end, which the SDK makes up anew each time: 2026-11-30-17-05-59-123.
 TIME = re.compile(r"\d{4}-\d{2}-\d{2}-\d{2}-\d{2}-\d{2}(-\d{3})?")
 # Content that is named by its digest cannot change under its name.
@@ -28,9 +19,9 @@ DIGEST = re.compile(r"(?<![0-9a-f])([0-9a-f]{64}|[0-9a-f]{40}|[0-9a-f]{32})(?![0
 
 def cache_findings(step: ListedStep, resolved: Mapping[str, Any], steps: Mapping[str, ListedStep]) -> Iterator[Finding]:
     """What of a cached step's arguments the cache does not bear. resolved: with samples for references."""
-    if not step.is_cached or step.type not in ("Processing", "Training"):
+    if not step.is_cached or step.type not in KEY_MEMBERS:
         return
-    for name in CACHE_KEY_MEMBERS:
+    for name in KEY_MEMBERS[step.type]:
         path = f"{step.path}.Arguments.{name}"
         yield from _execution_values(step, step.own_arguments.get(name), path)
         yield from _times(step, resolved.get(name), path)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import execution_record as states
-from pipeline.execution_record import RunResult, StepRecord
+from pipeline.execution_record import RunResult, StepRecord, keep_definition
 from pipeline.local.execution import Execution, LocalFunction, StepFailedError, StepStoppedError
 from pipeline.local.images import LocalImage, check_command
 from pipeline.local.orphans import end_orphans
@@ -136,6 +136,7 @@ def _run_locked(graph: Mapping[str, Node], execution: Execution, max_parallel: i
     result, stopping = execution.result, execution.stopping
     with RunLock(execution.run_folder, execution.progress.line), noting_signals(stopping):
         end_orphans(execution.run_folder, stopping, execution.progress.line)
+        result.definition = keep_definition(execution.run_folder, execution.definition)
         _run_graph(graph, execution, max_parallel)
         # A signal behind the last step stopped nothing.
         unfinished = any(record.state in (states.STOPPED, states.NOT_RUN) and execution.takes_part(name)

@@ -30,8 +30,9 @@ from pipeline.local.cache import (
 from pipeline.local.execution import Execution, StepFailedError, StepStoppedError
 from pipeline.local.images import LocalImage, image_members
 from pipeline.local.input_files import input_digest, input_places
+from pipeline.local.job_key import job_members
 from pipeline.local.job_log import latest_metric, logged_warnings
-from pipeline.local.job_spec import JobSpec, job_spec, model_uri
+from pipeline.local.job_spec import JobInput, JobSpec, job_spec, model_uri
 from pipeline.local.jobs import Job, TimeLimitError
 from pipeline.local.log_metrics import final_metrics
 from pipeline.local.retries import JOB_INTERNAL_ERROR, Retries, start_error_class
@@ -99,41 +100,17 @@ def publish_outputs(
 
 
 def key_members(spec: JobSpec, stable: JobSpec, image: LocalImage, execution: Execution) -> dict[str, str]:
-    """The members of a job's cache key (see pipeline/local/cache.py).
+    """The members of a job's cache key (see pipeline/local/job_key.py), inputs and URIs by what is there."""
 
-    A flag that is given again has the number of its word before its name, so that each of its values counts.
-    """
-    members = image_members(spec, image)
-    for index, (word, stable_word) in enumerate(zip(spec.arguments, stable.arguments, strict=True)):
-        name, equals, value = word.partition("=")
-        if word.startswith("--") and equals:
-            member = f"argument {name}" if f"argument {name}" not in members else f"argument {index} {name}"
-            members[member] = lasting_text(value, stable_word.partition("=")[2], execution)
-        else:
-            members[f"argument {index}"] = lasting_text(word, stable_word, execution)
-    for name, value in spec.hyperparameters.items():
-        members[f"hyperparameter {name}"] = lasting_text(value, stable.hyperparameters[name], execution)
-    for name, value in spec.environment.items():
-        members[f"environment {name}"] = lasting_text(value, stable.environment[name], execution)
-    for name, value in execution.environment.items():
-        members.setdefault(f"environment {name}", value)
-    for entry, stable_entry in zip(spec.inputs, stable.inputs, strict=True):
-        subject = f"{spec.step}, input {entry.name}"
-        members[f"input {entry.name}"] = input_digest(entry, execution.uris, execution.digest, subject)
-        members[f"input {entry.name}, as given"] = stable_entry.manner
-    for output in spec.outputs:
-        # An optional one stands beside another, which tells what becomes of both.
-        if not output.is_optional:
-            members[f"output {output.name}"] = f"{output.local_path} {output.archive}".strip()
-    members["instances"] = str(spec.instance_count)
-    return members
+    def text_member(text: str, stable_text: str) -> str:
+        if is_uri(text) and (path := execution.uris.find(text)).exists():
+            return f"content {execution.digest(path)}"
+        return stable_text
 
+    def content(entry: JobInput) -> str:
+        return input_digest(entry, execution.uris, execution.digest, f"{spec.step}, input {entry.name}")
 
-def lasting_text(text: str, stable_text: str, execution: Execution) -> str:
-    """A text for the key: a URI by the content that it stands for, anything else without the execution's ids."""
-    if is_uri(text) and (path := execution.uris.find(text)).exists():
-        return f"content {execution.digest(path)}"
-    return stable_text
+    return job_members(spec, stable, image_members(spec, image), execution.environment, text_member, content)
 
 
 def why_it_runs(node: Node, output: OutputFolder, members: Mapping[str, str], execution: Execution) -> str:
