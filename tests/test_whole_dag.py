@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from served_folder import OURS, READ_BY_SERVERS
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from workplace import JOB_STEPS, PRESET, Workplace, fill_workplace
 
@@ -73,6 +74,19 @@ def test_transformers_loads_the_registered_model(place: Workplace) -> None:
     tokenizer = AutoTokenizer.from_pretrained(place.folder / version["model_folder"])
     assert model.config.vocab_size == len(tokenizer)
     assert tokenizer.chat_template
+
+
+def test_a_server_finds_nothing_harmful_in_the_registered_folder(place: Workplace) -> None:
+    """What stands at its root is known by name, and Bedrock's rules are kept by what the DAG makes."""
+    (version,) = place.versions()
+    folder = place.folder / version["model_folder"]
+    assert {path.name for path in folder.iterdir()} <= READ_BY_SERVERS | OURS.keys()
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {"adapter"}
+    exported = place.langadapt("models", "export-bedrock", "1", "--pending", "--output", "bedrock", "--json")
+    assert exported.returncode == EXIT_DONE, exported.stderr
+    told = json.loads(exported.stdout)
+    assert told["files"].keys() <= READ_BY_SERVERS
+    assert [warned["name"] for warned in told["warnings"]] == ["float32-weights"]
 
 
 def test_the_same_again_is_cached_and_registers_nothing(place: Workplace) -> None:
