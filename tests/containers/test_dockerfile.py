@@ -102,6 +102,24 @@ def test_an_installed_package_can_build_the_image_too() -> None:
     assert "containers" in settings["packages"]
 
 
+@pytest.mark.parametrize("base", ["", "pytorch:2.14", f"pytorch@sha256:{'0a' * 31}"])
+def test_make_refuses_a_base_without_a_digest(base: str) -> None:
+    command = ["make", "--no-print-directory", "image-gpu", f"BASE={base}", "BUILDER=false"]
+    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert refused.returncode == 2
+    (line,) = refused.stdout.splitlines()
+    assert line.startswith(f"error: BASE: '{base}'; limit IMAGE@sha256:DIGEST.")
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_make_gives_the_base_to_the_builder(target: str) -> None:
+    base = f"pytorch@sha256:{'0a' * 32}"
+    command = ["make", "--no-print-directory", f"image-{target}", f"BASE={base}", "BUILDER=echo built:"]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    argument = f"--build-arg {target.upper()}_BASE={base}"
+    assert f"built: --target {target} {argument} -t langadapt:{target} containers" in built.stdout.splitlines()
+
+
 def test_hadolint_finds_nothing() -> None:
     program = shutil.which("hadolint", path=f"{Path(sys.executable).parent}") or shutil.which("hadolint")
     if program is None:
