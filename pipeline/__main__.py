@@ -37,6 +37,7 @@ from pipeline.command_options import (
 from pipeline.error_lines import error_as_json
 from pipeline.mask_command import inspect_mask
 from pipeline.model_commands import check_registry, models
+from pipeline.remote_commands import executions, retry, schedule, start, stop, upsert
 from pipeline.streams import OUTPUT, OutputError, flush, leave_terminal, open_streams, silence, tell
 
 # Of steps.contract, which the help does not import.
@@ -52,6 +53,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(models, name="models")
+app.add_typer(schedule, name="schedule")
 
 
 @app.command()
@@ -172,6 +174,11 @@ def doctor(
 
 
 app.command()(check)
+app.command()(upsert)
+app.command()(start)
+app.command()(stop)
+app.command()(retry)
+app.command()(executions)
 app.command("explain-cache")(explain_cache)
 app.command()(chat)
 app.command("inspect-mask")(inspect_mask)

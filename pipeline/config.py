@@ -72,6 +72,13 @@ class AwsSection(Section):
     kms_key_id: str | None = Field(None, description="KMS key of the outputs")
     subnets: tuple[str, ...] = Field((), description="subnets of the jobs; empty: no VPC")
     security_group_ids: tuple[str, ...] = Field((), description="security groups of the jobs")
+    max_parallel_steps: int | None = Field(None, ge=1, description="steps at a time; null: the service's default")
+    tags: dict[str, str] = Field({}, max_length=50, description="tags of the pipeline")
+    scheduler_role_arn: str | None = Field(
+        None,
+        pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$",
+        description="role that EventBridge Scheduler starts executions with; needed by `langadapt schedule set`",
+    )
 
 
 class DataSection(Section):

@@ -6,7 +6,7 @@ is the configuration's. AWS_ENDPOINT_URL, AWS_MAX_ATTEMPTS and the like mean wha
 
 from __future__ import annotations
 
-import functools
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,11 +19,12 @@ CONNECT_SECONDS, READ_SECONDS = 10, 60
 
 
 class Account:
-    """An account in one region. Making one imports boto3 and sends nothing."""
+    """An account in one region. Making one sends nothing."""
 
     def __init__(self, region: str) -> None:
         self.region = region
         self._clients: dict[str, Any] = {}
+        self._session: Any = None
 
     def client(self, service: str) -> Any:
         """The boto3 client of a service, such as `sagemaker`. Raises AwsError for a configuration that is unusable."""
@@ -82,7 +83,13 @@ class Account:
     def _new_client(self, service: str) -> Any:
         from botocore.config import Config
 
-        session = _session()
+        if self._session is None:
+            import boto3
+
+            # What the SageMaker SDK, where it was imported, lets the libraries below it narrate.
+            logging.getLogger("botocore").setLevel(logging.WARNING)
+            self._session = boto3.Session()
+        session = self._session
         # Given here they would hide what the user has set in the ordinary way.
         retries: dict[str, Any] = {"mode": session._session.get_config_variable("retry_mode") or "standard"}
         if not session._session.get_config_variable("max_attempts"):
@@ -91,13 +98,6 @@ class Account:
             retries=retries, connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, user_agent_extra="langadapt"
         )
         return session.client(service, region_name=self.region, config=config)
-
-
-@functools.cache
-def _session() -> Any:
-    import boto3
-
-    return boto3.Session()
 
 
 def _method_name(operation: str) -> str:

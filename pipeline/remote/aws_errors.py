@@ -49,6 +49,7 @@ ACTIONS = {
 SERVICE_PREFIXES = {"service-quotas": "servicequotas"}
 # `User: ARN is not authorized to perform: ACTION on resource: ARN because ...`
 _DENIED = re.compile(r"(?:User: (?P<caller>\S+) )?is not authorized to perform: (?P<action>[\w:-]+)")
+_MISSING = re.compile(r"does not exist|could not (be found|find)", re.IGNORECASE)
 _RESOURCE = re.compile(r"on resource: (?P<resource>\S+)")
 
 
@@ -100,7 +101,7 @@ def _answered(
         value = f"{code}: {message} after all attempts"
         return AwsError(subject, value, remedy="Try again in a minute.", kind="throttled", code=code)
     # SageMaker tells a missing thing by a ValidationException, too.
-    if code in NOT_FOUND_CODES or "does not exist" in message or "could not be found" in message.lower():
+    if code in NOT_FOUND_CODES or _MISSING.search(message):
         remedy = f"Check the name, and aws.region {region}."
         return AwsError(subject, f"{code}: {message}", remedy=remedy, kind="not_found", code=code)
     if status >= 500:

@@ -1,84 +1,62 @@
-"""The steps' code archives in the bucket: where a definition's jobs look for them, under the name that is their sha256.
-
-An archive that is there is never sent again: S3 has checked its content against its name when it came.
-"""
+"""The steps' code archives in the bucket: each under its own sha256, sent where it is missing, never overwritten."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from pipeline.code_archive import CodeArchive, code_archive
 from pipeline.config import PipelineConfig
-from pipeline.local.run import STEP_MODULES
 from pipeline.remote.account import Account
 from pipeline.remote.aws_errors import AwsError
-from pipeline.remote.placeholders import own_bucket
+from pipeline.remote.writes import Writes, encryption
+from steps.contract import StepError
 
 
-@dataclass(frozen=True)
-class StepCode:
-    """One step's archive and its place. is_there: nothing has to be sent."""
+def upload_code(config: PipelineConfig, steps: Sequence[str], account: Account, writes: Writes) -> list[str]:
+    """Sends the archives of these steps that the bucket lacks. Returns the URIs of those that were sent.
 
-    step: str
-    archive: CodeArchive
-    bucket: str
-    key: str
-    is_there: bool
-
-    @property
-    def uri(self) -> str:
-        return f"s3://{self.bucket}/{self.key}"
-
-    def as_json(self, *, sent: bool) -> dict[str, Any]:
-        return {"step": self.step, "uri": self.uri, "bytes": len(self.archive.content), "sent": sent}
-
-
-def step_codes(settings: PipelineConfig, account: Account | None) -> list[StepCode]:
-    """The archive of every step, and which of them the bucket has; without an account none is looked for.
-
-    Raises ConfigError for a placeholder's bucket, AwsError.
+    Raises AwsError, and StepError for an object of an archive's name with another content.
     """
-    bucket, prefix = own_bucket(settings), settings.aws.prefix
-    found = []
-    for step in STEP_MODULES:
-        archive = code_archive(step)
-        key = f"{prefix}/code/{archive.name}"
-        is_there = account is not None and _is_there(account, bucket, key, len(archive.content))
-        found.append(StepCode(step, archive, bucket, key, is_there))
-    return found
+    sent = []
+    for archive in {code_archive(step).digest: code_archive(step) for step in steps}.values():
+        bucket, key = config.aws.bucket, f"{config.aws.prefix}/code/{archive.name}"
+        if not is_there(account, archive, bucket, key) and send_archive(
+            writes, archive, bucket, key, config.aws.kms_key_id
+        ):
+            sent.append(f"s3://{bucket}/{key}")
+    return sent
 
 
-def upload_code(settings: PipelineConfig, account: Account) -> list[StepCode]:
-    """Sends the archives that the bucket lacks; returns all as they were before.
-
-    Raises ConfigError for a placeholder's bucket, AwsError.
-    """
-    codes = step_codes(settings, account)
-    send_code([code for code in codes if not code.is_there], account, settings.aws.kms_key_id)
-    return codes
-
-
-def send_code(codes: Sequence[StepCode], account: Account, kms_key_id: str | None) -> None:
-    """Sends these archives, each checked by S3 against its name. Raises AwsError."""
-    for code in codes:
-        # The name is the checksum: S3 refuses content that does not have it.
-        checksum = base64.b64encode(bytes.fromhex(code.archive.digest)).decode()
-        account.call("s3", "PutObject", Bucket=code.bucket, Key=code.key, Body=code.archive.content,
-                     ChecksumSHA256=checksum, **encryption(kms_key_id))  # fmt: skip
-
-
-def encryption(kms_key_id: str | None) -> dict[str, str]:
-    """Members of an upload's request that encrypt with the configured key; none without one: the bucket's default."""
-    return {} if kms_key_id is None else {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key_id}
-
-
-def _is_there(account: Account, bucket: str, key: str, size_bytes: int) -> bool:
+def is_there(account: Account, archive: CodeArchive, bucket: str, key: str) -> bool:
+    """Whether the bucket has this archive. Raises StepError where another content has its name."""
     try:
-        return account.call("s3", "HeadObject", Bucket=bucket, Key=key)["ContentLength"] == size_bytes
+        head = account.call("s3", "HeadObject", Bucket=bucket, Key=key, ChecksumMode="ENABLED")
     except AwsError as error:
         if error.kind == "not_found":
             return False
         raise
+    # An object that came another way may carry no such checksum; its name and size have to do then.
+    checksum = head.get("ChecksumSHA256", _checksum(archive))
+    if head["ContentLength"] != len(archive.content) or checksum != _checksum(archive):
+        raise StepError(f"s3://{bucket}/{key}", "another content than its name says",
+                        remedy="Find out who wrote it, delete it and give the command again.")  # fmt: skip
+    return True
+
+
+def send_archive(writes: Writes, archive: CodeArchive, bucket: str, key: str, kms_key_id: str | None) -> bool:
+    """True where it was sent; False where somebody else has sent it meanwhile. The service compares the checksum."""
+    try:
+        writes.send(
+            "s3", "PutObject", Bucket=bucket, Key=key, Body=archive.content, ContentType="application/zip",
+            ChecksumSHA256=_checksum(archive), IfNoneMatch="*", **encryption(kms_key_id),
+        )  # fmt: skip
+    except AwsError as error:
+        if error.code in ("PreconditionFailed", "ConditionalRequestConflict"):
+            return False
+        raise
+    return True
+
+
+def _checksum(archive: CodeArchive) -> str:
+    return base64.b64encode(bytes.fromhex(archive.digest)).decode()

@@ -1,0 +1,114 @@
+"""`langadapt schedule`: EventBridge Scheduler starts executions of a pipeline at a rate or by a cron expression."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipeline.remote.account import Account
+from pipeline.remote.aws_errors import AwsError
+from pipeline.remote.start import checked_parameters
+from pipeline.remote.writes import Writes, request_token
+from steps.contract import ConfigError, nearest_name
+
+SCHEDULE_NAME = re.compile(r"[0-9a-zA-Z_.-]{1,64}")
+EXPRESSION = re.compile(
+    r"cron\((\S+ ){5}\S+\)|rate\([1-9]\d* (minutes?|hours?|days?)\)|at\(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\)"
+)
+# Members of a schedule that this command sets, and compares.
+SET_MEMBERS = (
+    "ScheduleExpression", "ScheduleExpressionTimezone", "FlexibleTimeWindow", "Target", "State", "Description",
+)  # fmt: skip
+# An execution that cannot be started is tried for an hour; later the next one is near.
+MAX_EVENT_AGE_SECONDS, MAX_RETRIES = 3_600, 5
+
+
+def schedule_request(
+    name: str, expression: str, time_zone: str, deployed: Mapping[str, Any], definition: Mapping[str, Any],
+    given: Mapping[str, str], role_arn: str | None,
+) -> dict[str, Any]:  # fmt: skip
+    """The request that sets a schedule of a deployed pipeline (as DescribePipeline tells it).
+
+    given: values of parameters as texts, by name; the others keep their defaults at each start.
+    Raises ConfigError for what Scheduler or the definition does not take.
+    """
+    from zoneinfo import available_timezones
+
+    if not SCHEDULE_NAME.fullmatch(name):
+        raise ConfigError("--name", name, limit="1 to 64 letters, digits, _ . -", remedy="Give another with --name.")
+    if not EXPRESSION.fullmatch(expression):
+        remedy = "Write cron(0 3 ? * SUN *), rate(7 days) or at(2027-01-31T03:00:00)."
+        limit = "cron(six fields), rate(number unit) or at(time)"
+        raise ConfigError("schedule", expression, limit=limit, remedy=remedy)
+    if time_zone not in available_timezones():
+        raise ConfigError("--time-zone", time_zone, remedy=nearest_name(time_zone, available_timezones()))
+    if role_arn is None:
+        remedy = "Name the role that EventBridge Scheduler starts executions with."
+        raise ConfigError("aws.scheduler_role_arn", "not set", limit="a role's ARN", remedy=remedy)
+    return {
+        "Name": name,
+        "ScheduleExpression": expression,
+        "ScheduleExpressionTimezone": time_zone,
+        "FlexibleTimeWindow": {"Mode": "OFF"},
+        "State": "ENABLED",
+        "Description": f"Starts pipeline {deployed['PipelineName']}.",
+        "Target": {
+            "Arn": deployed["PipelineArn"],
+            "RoleArn": role_arn,
+            "SageMakerPipelineParameters": {"PipelineParameterList": checked_parameters(definition, given)},
+            "RetryPolicy": {"MaximumEventAgeInSeconds": MAX_EVENT_AGE_SECONDS, "MaximumRetryAttempts": MAX_RETRIES},
+        },
+    }
+
+
+def set_schedule(writes: Writes, request: Mapping[str, Any]) -> str:
+    """Creates the schedule or brings it up to date. Returns created, updated or unchanged. Raises AwsError."""
+    there = find_schedule(writes.account, request["Name"])
+    if there is None:
+        writes.send("scheduler", "CreateSchedule", **request, ClientToken=request_token("schedule", request))
+        return "created"
+    if all(_known(there.get(member), request[member]) == request[member] for member in SET_MEMBERS):
+        return "unchanged"
+    writes.send("scheduler", "UpdateSchedule", **request, ClientToken=request_token("schedule", request))
+    return "updated"
+
+
+def remove_schedule(writes: Writes, name: str) -> bool:
+    """False where there is no such schedule, which is what was asked for. Raises AwsError."""
+    if find_schedule(writes.account, name) is None:
+        return False
+    writes.send("scheduler", "DeleteSchedule", Name=name, ClientToken=request_token("remove", name))
+    return True
+
+
+def find_schedule(account: Account, name: str) -> dict[str, Any] | None:
+    """A schedule of the default group, None where there is none of this name. Raises AwsError."""
+    try:
+        return account.call("scheduler", "GetSchedule", Name=name)
+    except AwsError as error:
+        if error.kind == "not_found":
+            return None
+        raise
+
+
+def list_schedules(account: Account, pipeline_arn: str) -> Iterator[dict[str, Any]]:
+    """Rows of the schedules whose target is a pipeline. Raises AwsError."""
+    for summary in account.pages("scheduler", "ListSchedules", "Schedules"):
+        if summary.get("Target", {}).get("Arn") == pipeline_arn:
+            found = account.call("scheduler", "GetSchedule", Name=summary["Name"], GroupName=summary["GroupName"])
+            parameters = found["Target"].get("SageMakerPipelineParameters", {}).get("PipelineParameterList", [])
+            yield {
+                "name": found["Name"],
+                "expression": found["ScheduleExpression"],
+                "time_zone": found.get("ScheduleExpressionTimezone", "UTC"),
+                "state": found.get("State", ""),
+                "parameters": {entry["Name"]: entry["Value"] for entry in parameters},
+            }
+
+
+def _known(there: Any, asked: Any) -> Any:
+    """What is deployed, without members that were not asked for: the service adds defaults of its own."""
+    if isinstance(there, dict) and isinstance(asked, dict):
+        return {name: _known(there.get(name), value) for name, value in asked.items() if name in there}
+    return there
