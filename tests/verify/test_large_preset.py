@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
+from served_folder import load_as_a_server
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM
 from workplace import JOB_STEPS, Workplace, fill_workplace, prove
 
@@ -115,3 +117,20 @@ def test_the_family_keeps_its_shape_through_every_step(place: Workplace, step: s
 
 def stored_bytes(tensor) -> bytes:
     return tensor.file.read_bytes()[tensor.start : tensor.end]
+
+
+def test_the_registered_model_is_served_with_the_positions_it_was_trained_with(place: Workplace) -> None:
+    (version,) = place.versions()
+    folder = place.folder / version["model_folder"]
+    (found,) = load_as_a_server(folder)
+    assert (found["dtypes"], found["left_over"], found["rows"]) == (["torch.bfloat16"], [], found["tokens"])
+    exported = place.langadapt("models", "export-bedrock", "1", "--pending", "--output", "bedrock", "--json")
+    assert exported.returncode == EXIT_DONE, exported.stderr
+    told = json.loads(exported.stdout)
+    prove("what Bedrock serves otherwise than it was trained", told["warnings"], "nothing", told["warnings"] == [])
+    assert told["context_tokens"] == SHAPE["max_position_embeddings"]
+    ids = torch.arange(100)[None]
+    with torch.inference_mode():
+        logits = [AutoModelForCausalLM.from_pretrained(one)(ids).logits for one in (folder, place.folder / "bedrock")]
+    difference = float((logits[0] - logits[1]).abs().max())
+    prove("logits of the exported folder beside the registered one's", difference, "0", difference == 0)
