@@ -39,13 +39,18 @@ def measure(device: torch.device, message_bytes: int) -> float:
     """Seconds of one all-reduce, the mean over some calls, of the slowest process. Called by all processes."""
     values = torch.ones(message_bytes // 4, dtype=torch.float32, device=device)
 
+    def settle() -> None:
+        # NCCL's calls return before they are done.
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
     def call(times: int) -> float:
         dist.barrier()
+        settle()
         began = time.monotonic()
         for _ in range(times):
             dist.all_reduce(values, op=dist.ReduceOp.MAX)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        settle()
         return (time.monotonic() - began) / times
 
     call(WARM_UP_CALLS)

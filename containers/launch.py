@@ -60,7 +60,7 @@ def guarded(root: Path, work: Callable[[], Ended]) -> Ended:
     try:
         return work()
     except LaunchError as error:
-        return Ended(error.exit_code, f"error: {error}")
+        return Ended(EXIT_USER_ERROR, f"error: {error}")
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             return Ended(EXIT_BUG, f"error: {type(error).__name__}: {error}", traceback.format_exc())

@@ -11,10 +11,6 @@ STOPPED_LINE = "error: stopped by SIGTERM"
 class LaunchError(Exception):
     """The job was put together wrongly, or cannot go on; the text is the one line that a person sees."""
 
-    def __init__(self, text: str, exit_code: int = EXIT_USER_ERROR) -> None:
-        super().__init__(text)
-        self.exit_code = exit_code
-
 
 @dataclass(frozen=True)
 class Ended:
