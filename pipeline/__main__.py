@@ -37,6 +37,7 @@ from pipeline.command_options import (
 from pipeline.error_lines import error_as_json
 from pipeline.mask_command import inspect_mask
 from pipeline.model_commands import check_registry, models
+from pipeline.remote.push_command import push
 from pipeline.remote_commands import executions, retry, schedule, start, stop, upsert
 from pipeline.streams import OUTPUT, OutputError, flush, leave_terminal, open_streams, silence, tell
 
@@ -53,6 +54,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(models, name="models")
+app.add_typer(push, name="push")
 app.add_typer(schedule, name="schedule")
 
 

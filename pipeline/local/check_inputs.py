@@ -33,7 +33,15 @@ def check_inputs(config: PipelineConfig, paths: Mapping[str, Path], environment:
             raise StepError("data.base_model", value, limit=error.limit, remedy=error.remedy) from error
         _check_lengths(config, context_limit(base_model))
     if given := {name: paths[name] for name in ("conversations", "accuracy") if name in paths}:
-        _check_data(given, config.fine_tune.max_dropped_share, environment)
+        _check_data(given, config, environment)
+
+
+def readable_files(config: PipelineConfig, name: str, path: Path, environment: Mapping[str, str]) -> list[str]:
+    """The files of a corpus, of conversations or of accuracy items that the steps read, by their names below the path.
+
+    name: corpus, conversations or accuracy. Raises StepError for data that a step would refuse.
+    """
+    return json.loads(_check_data({name: path}, config, environment, "--files"))[name]
 
 
 def trusts_remote_code(config: PipelineConfig) -> bool:
@@ -53,9 +61,14 @@ def _check_lengths(config: PipelineConfig, limit: int | None) -> None:
             raise ConfigError(name, length, limit=limit_text, remedy="Lower it.")
 
 
-def _check_data(paths: Mapping[str, Path], max_dropped_share: float, environment: Mapping[str, str]) -> None:
+def _check_data(
+    paths: Mapping[str, Path], config: PipelineConfig, environment: Mapping[str, str], *options: str
+) -> str:
+    """What the process that reads the data prints. Raises StepError for data that a step would refuse."""
     # -P: a package named steps in the current folder is none of ours.
-    command = [sys.executable, "-P", "-m", "steps.check_data", f"--max_dropped_share={max_dropped_share}"]
+    command = [sys.executable, "-P", "-m", "steps.check_data", *options]
+    command += [f"--max_dropped_share={config.fine_tune.max_dropped_share}"]
+    command += [f"--text_field={config.prepare_corpus.text_field}"]
     command += [f"--{name}={path.resolve()}" for name, path in paths.items()]
     checked = subprocess.run(command, capture_output=True, text=True, env=dict(environment))
     # Python ends with 1 as well where it meets an error that nobody caught: then nothing is on standard output.
@@ -66,3 +79,4 @@ def _check_data(paths: Mapping[str, Path], max_dropped_share: float, environment
         raise StepError(f"data.{error['input']}", value, limit=error["limit"], remedy=error["remedy"])
     if checked.returncode != EXIT_DONE:
         raise RuntimeError(f"steps.check_data ended with {checked.returncode}: {checked.stderr}")
+    return checked.stdout

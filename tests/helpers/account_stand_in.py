@@ -1,0 +1,75 @@
+"""An AWS account on loopback: moto's server, which notes each request and can be told to get in the way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+REGION = "us-west-2"
+# Nobody's: the server takes any.
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "stand-in",
+    "AWS_SECRET_ACCESS_KEY": "stand-in",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request as the server got it; headers with small letters."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+
+
+class SilentHandler(WSGIRequestHandler):
+    def log(self, type: str, message: str, *arguments: Any) -> None: ...
+
+
+class AccountStandIn:
+    """in_the_way: called with each request before it is answered; it may wait, or raise to drop the connection."""
+
+    def __init__(self) -> None:
+        self._app = DomainDispatcherApplication(create_backend_app)
+        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=SilentHandler)
+        self.seen: list[Seen] = []
+        self.in_the_way: Callable[[Seen], None] = lambda request: None
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables with which boto3 comes here, and nowhere else."""
+        return {**CREDENTIALS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._server.server_port}"}
+
+    def sent(self, method: str, part: str = "") -> list[Seen]:
+        """The requests of a method whose path holds a part."""
+        return [request for request in self.seen if request.method == method and part in request.path]
+
+    def close(self) -> None:
+        self._server.shutdown()
+
+    def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        headers = {
+            name[5:].replace("_", "-").lower(): str(value) for name, value in environ.items() if name[:5] == "HTTP_"
+        }
+        request = Seen(environ["REQUEST_METHOD"], environ["PATH_INFO"], headers)
+        self.seen.append(request)
+        self.in_the_way(request)
+        return self._app(environ, start_response)
+
+
+@contextmanager
+def account_stand_in() -> Iterator[AccountStandIn]:
+    """A server for a while. What is made in it lives as long as this process."""
+    account = AccountStandIn()
+    try:
+        yield account
+    finally:
+        account.close()
