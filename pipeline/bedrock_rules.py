@@ -160,8 +160,7 @@ def find_warnings(folder: Path, settings: Mapping[str, Any], tensors: Mapping[st
         )
     if "F32" in {tensor.dtype for tensor in tensors.values()}:
         warnings.append(Warned("float32-weights", "twice the size of bfloat16, which the model is likely served in"))
-    ends = generation_ends(folder)
-    if not ends:
+    if not generation_ends(folder):
         warnings.append(
             Warned("no-end-of-reply", "no generation_config.json with eos_token_id: replies may not end by themselves")
         )
@@ -177,7 +176,14 @@ def rope_differences(settings: Mapping[str, Any]) -> dict[str, tuple[object, obj
 
 
 def generation_ends(folder: Path) -> list[int]:
-    """Ids that end a reply by generation_config.json."""
+    """Ids that end a reply by generation_config.json. Raises StepError for a file that is no JSON."""
     path = folder / "generation_config.json"
-    found = json.loads(path.read_text("utf-8")).get("eos_token_id") if path.is_file() else None
+    if not path.is_file():
+        return []
+    try:
+        found = json.loads(path.read_bytes())["eos_token_id"]
+    except KeyError:
+        return []
+    except (ValueError, TypeError) as error:
+        raise StepError(str(path), f"no JSON of settings ({error})", remedy="Give the model anew.") from error
     return [] if found is None else found if isinstance(found, list) else [found]

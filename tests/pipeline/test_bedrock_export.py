@@ -255,6 +255,7 @@ RULES = {
     "another tokenizer class": (with_tokenizer_class("GemmaTokenizer"), "class GemmaTokenizer; limit CodeLlama"),
     "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "no tokenizer.json."),
     "no config": (lambda folder: (folder / "config.json").unlink(), "no config.json."),
+    "broken settings": (lambda folder: (folder / "generation_config.json").write_text("{"), "no JSON of settings ("),
     "an adapter": (
         lambda folder: (folder / "adapter_config.json").touch(),
         "an adapter; limit a merged model. Merge it",
