@@ -39,6 +39,7 @@ from pipeline.mask_command import inspect_mask
 from pipeline.model_commands import check_registry, models
 from pipeline.remote.push_command import push
 from pipeline.remote_commands import executions, retry, schedule, start, stop, upsert
+from pipeline.status_command import logs, status
 from pipeline.streams import OUTPUT, OutputError, flush, leave_terminal, open_streams, silence, tell
 
 # Of steps.contract, which the help does not import.
@@ -178,6 +179,8 @@ def doctor(
 app.command()(check)
 app.command()(upsert)
 app.command()(start)
+app.command()(status)
+app.command()(logs)
 app.command()(stop)
 app.command()(retry)
 app.command()(executions)
