@@ -12,7 +12,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -72,10 +71,20 @@ def download_wheels(folder: Path, *wanted: str) -> None:
 
 def wheelhouse(requirements: Path) -> Path:
     """A folder with the wheels of a requirements file, their hashes checked."""
-    place = cached("wheels", [requirements.read_text("utf-8")])
+    return _wheels([requirements.read_text("utf-8")], "--require-hashes", "-r", str(requirements))
+
+
+def wheel_of(distribution: str) -> Path:
+    """A folder with one wheel: of the version that this environment has."""
+    wanted = f"{distribution}=={importlib.metadata.version(distribution)}"
+    return _wheels([wanted], wanted)
+
+
+def _wheels(parts: Sequence[str], *wanted: str) -> Path:
+    place = cached("wheels", parts)
     if not place.is_dir():
         with tempfile.TemporaryDirectory(dir=place.parent) as aside:
-            download_wheels(Path(aside, "wheels"), "--require-hashes", "--no-deps", "-r", str(requirements))
+            download_wheels(Path(aside, "wheels"), "--no-deps", *wanted)
             os.replace(Path(aside, "wheels"), place)
     return place
 
@@ -130,15 +139,15 @@ class Images:
         variables = [word for variable in BASE_VARIABLES for word in ("-c", f"ENV {variable}")]
         run("podman", "import", *variables, base_archive(), f"{name}:1")
         self.names.append(f"{name}:1")
-        return f"{name}@{run('podman', 'image', 'inspect', '--format', '{{.Digest}}', f'{name}:1').strip()}"
+        return by_digest(f"{name}:1")
 
-    def build(self, context: Path, base: str, name: str, wheels: Path, **arguments: str) -> Build:
-        """Builds the target `cpu` of a containers/ folder. wheels: all that pip can find."""
+    def build(self, context: Path, base: str, name: str, wheels: Path, target: str = "cpu") -> Build:
+        """Builds a target of a containers/ folder. wheels: all that pip can find."""
         configuration = self._folder / "pip.conf"
         configuration.write_text(f"[global]\nno-index = true\nfind-links = {PLACE_OF_WHEELS}\n")
         full_name = f"localhost/{self.prefix}-{name}:1"
-        given = [f"--build-arg={key}={value}" for key, value in {"CPU_BASE": base, **arguments}.items()]
-        command = ["buildah", "bud", "--isolation=chroot", f"--timestamp={TIMESTAMP}", "--target=cpu", *given,
+        given = [f"--target={target}", f"--build-arg={target.upper()}_BASE={base}"]
+        command = ["buildah", "bud", "--isolation=chroot", f"--timestamp={TIMESTAMP}", *given,
                    f"--secret=id=pip,src={configuration}", f"--volume={wheels}:{PLACE_OF_WHEELS}:ro",
                    "--pull=never", "--no-cache", "--force-rm", "-t", full_name, str(context)]  # fmt: skip
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -160,8 +169,13 @@ def images_in(folder: Path) -> Iterator[Images]:
         images.close()
 
 
+def by_digest(name: str) -> str:
+    """An image's name with its digest in the place of its tag."""
+    return f"{name.rpartition(':')[0]}@{image_facts(name)['Digest']}"
+
+
 def image_facts(name: str) -> dict:
-    """What an image says of itself: Size in bytes, Id, Labels, Config, RootFS.Layers."""
+    """What an image says of itself: Size in bytes, Digest, Labels, Config, RootFS.Layers."""
     return json.loads(run("podman", "image", "inspect", name))[0]
 
 
@@ -175,8 +189,3 @@ def tiny_wheel(folder: Path, name: str, version: str) -> str:
         archive.writestr(f"{information}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{information}/RECORD", "")
     return f"{name}=={version} \\\n    --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
-
-
-def pinned_versions(requirements: Path) -> dict[str, str]:
-    """Version by name, one of them where a name has several for several Pythons."""
-    return dict(re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", requirements.read_text("utf-8"), re.MULTILINE))

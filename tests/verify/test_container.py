@@ -13,7 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from container_images import Build, Images, image_facts, images_in, missing_tools, run, tiny_wheel, wheelhouse
+from container_images import (
+    PLACE_OF_WHEELS,
+    Build,
+    Images,
+    by_digest,
+    image_facts,
+    images_in,
+    missing_tools,
+    run,
+    tiny_wheel,
+    wheel_of,
+    wheelhouse,
+)
 from container_jobs import ENGINE, LIMITS, ContainerJob
 from workplace import Workplace, copy_of_source, fill_workplace, prove
 
@@ -211,6 +223,20 @@ def test_a_build_gets_no_private_file(proof: Proof, tmp_path: Path) -> None:
     got = {line.removeprefix("copied:/context/") for line in built.log.splitlines() if line.startswith("copied:")}
     prove("files that a build gets", len(got), "the launcher and the requirements, none private",
           len(got) > 2 and all(name.endswith((".py", ".txt")) for name in got) and not got & set(PRIVATE))  # fmt: skip
+
+
+def test_the_gpu_target_is_built_where_there_is_no_gpu(proof: Proof, tmp_path: Path) -> None:
+    """On the same base with triton, as the machines that build images have no GPU. Not AWS's base, and nothing runs."""
+    wheel = wheel_of("triton")
+    installation = f"python3 -m pip install --no-index --find-links={PLACE_OF_WHEELS} --no-deps triton"
+    lines = ["ARG CPU_BASE", "FROM ${CPU_BASE} AS cpu", f"RUN {installation}"]
+    (tmp_path / "Dockerfile").write_text("\n".join(lines) + "\n")
+    base = proof.images.build(tmp_path, proof.base, "triton", wheel)
+    assert base.returncode == 0, base.log
+    wheels = wheelhouse(proof.source / "containers/requirements-gpu.txt")
+    built = proof.images.build(proof.source / "containers", by_digest(base.name), "gpu", wheels, "gpu")
+    told = [line for line in built.log.splitlines() if "packages as pinned" in line or line.startswith("error")]
+    prove("the target gpu", told, "exit code 0", built.returncode == 0)
 
 
 def test_a_base_without_a_digest_is_refused(proof: Proof) -> None:
