@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.compile import compile_definition
-from pipeline.config import load_config, preset_names
+from pipeline.config import load_config
 from pipeline.serving import ENGINES, MODEL_FOLDER, serving_environment
 from steps.contract import ConfigError
 
@@ -49,11 +49,8 @@ def test_what_the_model_folder_says_itself_is_left_to_it(engine: str) -> None:
     assert not any("TRUST" in name for name in found)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("preset", preset_names())
-def test_the_package_of_every_preset_names_a_server(
-    compiled_text: Callable[..., str], preset: str, engine: str
-) -> None:
+@pytest.mark.parametrize(("preset", "engine"), [("azerbaijani-8b-p5", "djl-lmi"), ("laptop", "vllm")])
+def test_the_package_names_a_server(compiled_text: Callable[..., str], preset: str, engine: str) -> None:
     """What compiles has passed the service's own shape of CreateModelPackage."""
     override = f"serving.engine={engine}"
     config = load_config(preset, overrides=[override])
