@@ -1,4 +1,5 @@
-"""`langadapt models`: list, show, compare, approve, reject and export the model versions of the local registry."""
+"""`langadapt models`: list, show, compare, approve, reject and export model versions; of the local registry, or with
+--remote (pipeline/remote_model_commands.py) of SageMaker's."""
 
 from __future__ import annotations
 
@@ -12,14 +13,19 @@ import typer
 
 from pipeline.command_options import (
     AsJson,
+    ConfigFile,
     Group,
     NamedVersion,
+    Overrides,
+    Preset,
     Registry,
     Version,
     expanded,
     named_folder,
     print_json,
 )
+from pipeline.remote_model_commands import Configuration, Remote, remote_decide, remote_list, remote_show
+from pipeline.version_rows import print_damaged, print_status, print_versions, version_row
 
 if TYPE_CHECKING:
     from pipeline.registry import LocalRegistry, ModelVersion
@@ -28,21 +34,26 @@ models = typer.Typer(help="Model versions of the registry.", rich_markup_mode=No
 
 
 @models.command("list")
-def models_list(registry: Registry = None, as_json: AsJson = False) -> int:
+def models_list(
+    registry: Registry = None,
+    remote: Remote = False,
+    preset: Preset = None,
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> int:
     """List the registered model versions."""
+    configuration = Configuration(preset, config, overrides)
+    if remote:
+        return remote_list(configuration, as_json)
+    configuration.refuse()
     opened = open_registry(registry)
     versions = opened.list_versions()
     for damaged in opened.damaged():
         print(f"warning: damaged-version: {damaged.error()}", file=sys.stderr)
-    if as_json:
-        print_json([version_row(version) for version in versions])
-        return 0
-    if not versions:
-        where = f"{opened.folder}{'' if opened.folder.is_dir() else ' (no such folder)'}"
-        print(f"no model version is registered in {where}; langadapt run registers one when its gate is open")
-    for version in versions:
-        row = version_row(version)
-        print(f"{row['group']}  version {row['version']}  {row['status']:<22}  {row['created_at']}")
+    where = f"{opened.folder}{'' if opened.folder.is_dir() else ' (no such folder)'}"
+    nothing = f"no model version is registered in {where}; langadapt run registers one when its gate is open"
+    print_versions(versions, as_json, nothing)
     return 0
 
 
@@ -52,12 +63,24 @@ def models_show(
     group: Group = None,
     registry: Registry = None,
     check: Annotated[bool, typer.Option("--check", help="Read every file of the model and compare it.")] = False,
+    remote: Remote = False,
+    preset: Preset = None,
+    config: ConfigFile = None,
+    overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> int:
     """Show one version: its evidence, where it comes from, its approval history. Exits with 1 for a damaged model."""
     from pipeline.model_versions import evidence_damage, model_damage
     from pipeline.version_report import report_lines
+    from steps.contract import ConfigError
 
+    configuration = Configuration(preset, config, overrides)
+    if remote and check:
+        limit = "a version of a local registry"
+        raise ConfigError("--check", "with --remote", limit=limit, remedy="Leave one of them out.")
+    if remote:
+        return remote_show(configuration, version, group, as_json)
+    configuration.refuse()
     entry = open_registry(registry).show(version, group)
     damage = evidence_damage(entry) or model_damage(entry, check_content=check)
     if as_json:
@@ -65,8 +88,7 @@ def models_show(
         print_json({**entry.model_dump(mode="json"), "evidence": evidence, "damage": damage})
         return 0 if damage is None else 1
     if damage is not None:
-        print(f"{entry.group} version {entry.version}: {entry.status}")
-        print(f"error: damaged model: {damage}. Restore it from a copy, or reject the version.", file=sys.stderr)
+        print_damaged(entry, damage)
         return 1
     for line in report_lines(entry):
         print(line)
@@ -105,9 +127,17 @@ def models_approve(
     comment: Annotated[str, typer.Option(help="Why, for the history.")] = "",
     group: Group = None,
     registry: Registry = None,
+    remote: Remote = False,
+    preset: Preset = None,
+    config: ConfigFile = None,
+    overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> int:
     """Approve a version: it becomes the champion that later candidates are compared with."""
+    configuration = Configuration(preset, config, overrides)
+    if remote:
+        return remote_decide(configuration, "approve", version, comment, group, as_json)
+    configuration.refuse()
     return decide("approve", version, comment, group, registry, as_json)
 
 
@@ -117,9 +147,17 @@ def models_reject(
     comment: Annotated[str, typer.Option(help="Why, for the history.")],
     group: Group = None,
     registry: Registry = None,
+    remote: Remote = False,
+    preset: Preset = None,
+    config: ConfigFile = None,
+    overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> int:
     """Reject a version, with the reason."""
+    configuration = Configuration(preset, config, overrides)
+    if remote:
+        return remote_decide(configuration, "reject", version, comment, group, as_json)
+    configuration.refuse()
     return decide("reject", version, comment, group, registry, as_json)
 
 
@@ -233,29 +271,3 @@ def user_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid {os.getuid()}"
-
-
-def version_row(entry: ModelVersion) -> dict[str, Any]:
-    """What a list shows of a version."""
-    from pipeline.version_report import seconds_as_date
-
-    return {
-        "group": entry.group,
-        "version": entry.version,
-        "status": entry.status,
-        "created_at": seconds_as_date(entry.created_at),
-        "model_digest": entry.model_digest,
-        "model_folder": str(entry.model_folder),
-        "metadata": entry.metadata,
-    }
-
-
-def print_status(before: ModelVersion, after: ModelVersion, comment: str, as_json: bool) -> None:
-    """The version's status; says so where it was the same before, as its history then does not take the comment."""
-    changed = len(after.approvals) > len(before.approvals)
-    if as_json:
-        print_json({**version_row(after), "changed": changed})
-        return
-    print(f"{after.group} version {after.version}: {after.status}{'' if changed else ', as before'}")
-    if comment and not changed:
-        print(f"note: the comment was not kept: the version was {before.status} before", file=sys.stderr)

@@ -64,6 +64,11 @@ class ModelVersion(VersionRecord):
     def evidence_folder(self) -> Path:
         return self.model_folder.parent / "evidence"
 
+    @property
+    def kept_at(self) -> str:
+        """Its folder, and how large the model in it is."""
+        return f"{self.model_folder.parent} ({size_text(self.model_bytes)} of model)"
+
     def evidence_named(self, name: str) -> Iterator[bytes]:
         """The content of each kept file of this name, in whichever step's folder it lies."""
         for path in self.evidence:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import pydantic
 
 from pipeline.conditions import ConditionResult, condition_text
-from pipeline.model_versions import Approval, ModelVersion
-from steps.contract import Manifest, size_text
+from pipeline.model_versions import Approval, Status
+from steps.contract import Manifest
 from steps.schemas.evaluation import BitsPerByte, Evaluation
 from steps.schemas.fertility import FertilityReport
 
@@ -33,7 +35,37 @@ Row = tuple[str, str]
 Kept = TypeVar("Kept", bound=pydantic.BaseModel)
 
 
-def report_lines(version: ModelVersion) -> list[str]:
+class ReportedVersion(Protocol):
+    """What is told of a version, be it in a local registry or in SageMaker's.
+
+    request: with InferenceSpecification. kept_at: where its files lie, and how large they are. model_digest: empty
+    where the registry keeps none.
+    """
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def status(self) -> Status: ...
+    @property
+    def created_at(self) -> float: ...
+    @property
+    def metadata(self) -> dict[str, str]: ...
+    @property
+    def request(self) -> Mapping[str, Any]: ...
+    @property
+    def approvals(self) -> list[Approval]: ...
+    @property
+    def model_digest(self) -> str: ...
+    @property
+    def model_folder(self) -> Path | str: ...
+    @property
+    def kept_at(self) -> str: ...
+    def evidence_named(self, name: str) -> Iterator[bytes]: ...
+
+
+def report_lines(version: ReportedVersion) -> list[str]:
     """At most about 40 lines of at most 100 columns."""
     evaluations = (_parsed(Evaluation, content) for content in version.evidence_named("evaluation.json"))
     evaluation = next(filter(None, evaluations), None)
@@ -141,11 +173,15 @@ def _champion_rows(evaluation: Evaluation, execution: Mapping[str, Any]) -> Iter
     yield "champion", f"{name}, {champion.bits_per_byte:.4f}; improvement {gain}"
 
 
-def _fertility_rows(version: ModelVersion) -> Iterator[Row]:
-    for content in version.evidence_named("fertility.json"):
-        if (report := _parsed(FertilityReport, content)) is None:
-            continue
+def _fertility_rows(version: ReportedVersion) -> Iterator[Row]:
+    reports = [_parsed(FertilityReport, content) for content in version.evidence_named("fertility.json")]
+    for report in filter(None, reports):
         yield "fertility", report.headline()
+    told = [version.metadata.get(f"tokens_per_word.{name}", "") for name in ("base", "chosen")]
+    # Beside the report they would say the same twice.
+    if not reports and all(map(_is_number, told)):
+        base, chosen = map(float, told)
+        yield "fertility", f"{base:.2f} -> {chosen:.2f} tokens a word ({version.metadata.get('tokenizer', 'unknown')})"
 
 
 def _behaviour_rows(evaluation: Evaluation) -> Iterator[Row]:
@@ -184,7 +220,7 @@ def _gate_rows(execution: Mapping[str, Any]) -> Iterator[Row]:
         yield "gate", f"{'open' if gate['open'] else 'closed'}: {'; '.join(map(condition_text, conditions))}"
 
 
-def _corpus_rows(version: ModelVersion) -> Iterator[Row]:
+def _corpus_rows(version: ReportedVersion) -> Iterator[Row]:
     for content in version.evidence_named("manifest.json"):
         sealed = _parsed(Manifest, content)
         if sealed is not None and sealed.step == "prepare_corpus":
@@ -200,24 +236,26 @@ def _warning_rows(execution: Mapping[str, Any]) -> Iterator[Row]:
         yield "", f"and {len(warnings) - SHOWN_WARNINGS} more, in execution.json"
 
 
-def _provenance_rows(version: ModelVersion, execution: Mapping[str, Any]) -> Iterator[Row]:
-    run = f"execution {execution['execution_id']} of {execution['pipeline']}" if execution else ""
+def _provenance_rows(version: ReportedVersion, execution: Mapping[str, Any]) -> Iterator[Row]:
+    run = f"execution {version.metadata['execution_id']}" if "execution_id" in version.metadata else ""
+    if execution:
+        run = f"execution {execution['execution_id']} of {execution['pipeline']}"
     yield "made", "; ".join(filter(None, [seconds_as_date(version.created_at), run]))
     # Without a champion the base model stands in, with its digest.
     left_out = ["text_sha256", *(["champion_digest"] if version.metadata.get("champion.present") == "false" else [])]
-    known = {"model": version.model_digest} | {
+    known = ({"model": version.model_digest} if version.model_digest else {}) | {
         name.removesuffix("_digest").removesuffix("_sha256"): value
         for name, value in version.metadata.items()
         if name.endswith(("_digest", "_sha256")) and name not in left_out
     }
     yield "digests", ", ".join(f"{name} {value[:SHORT_DIGEST]}" for name, value in known.items())
-    yield "files", f"{version.model_folder.parent} ({size_text(version.model_bytes)} of model)"
+    yield "files", version.kept_at
     inference = version.request.get("InferenceSpecification") or {}
     if "serving_engine" in version.metadata and (types := inference.get("SupportedRealtimeInferenceInstanceTypes")):
         yield "serving", f"{version.metadata['serving_engine']} on {' or '.join(types)}; docs/serving.md"
 
 
-def _history_rows(version: ModelVersion) -> Iterator[Row]:
+def _history_rows(version: ReportedVersion) -> Iterator[Row]:
     left_out = len(version.approvals) - SHOWN_APPROVALS
     label = "history"
     if left_out > 0:
@@ -226,6 +264,11 @@ def _history_rows(version: ModelVersion) -> Iterator[Row]:
     for approval in version.approvals[-SHOWN_APPROVALS:]:
         yield label, approval_text(approval)
         label = ""
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a decimal number, as metadata hold figures."""
+    return re.fullmatch(r"\d+(\.\d+)?(e[+-]?\d+)?", text) is not None
 
 
 def approval_text(approval: Approval) -> str:
