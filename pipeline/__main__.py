@@ -37,6 +37,7 @@ from pipeline.command_options import (
 from pipeline.error_lines import error_as_json
 from pipeline.mask_command import inspect_mask
 from pipeline.model_commands import check_registry, models
+from pipeline.preflight_command import preflight
 from pipeline.remote.push_command import push
 from pipeline.remote_commands import executions, retry, schedule, start, stop, upsert
 from pipeline.status_command import logs, status
@@ -178,6 +179,7 @@ def doctor(
 
 app.command()(check)
 app.command()(upsert)
+app.command()(preflight)
 app.command()(start)
 app.command()(status)
 app.command()(logs)

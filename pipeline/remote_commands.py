@@ -64,19 +64,31 @@ def start(
         str | None, typer.Option(help="Execution that other steps' results come from; default: the newest ended.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Show it until it ends, as status does.")] = False,
+    preflight: Annotated[
+        bool, typer.Option("--preflight", help="Look at the account first; start only where nothing is missing.")
+    ] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
     """Start an execution of the pipeline and print its ARN."""
     from pipeline.local.run import split_parameters
+    from pipeline.remote.start import deployed_definition, required_pipeline, start_request
     from pipeline.remote.start import start as send
-    from pipeline.remote.start import start_request
 
     settings, writes = opened(preset, config, overrides, dry_run)
+    given = split_parameters(param or ())
     request = start_request(
-        writes.account, settings.aws.pipeline_name, split_parameters(param or ()),
+        writes.account, settings.aws.pipeline_name, given,
         name=name, from_step=from_step, only=only or (), source=source,
     )  # fmt: skip
+    if preflight:
+        from pipeline.preflight_command import looked_at
+
+        definition = deployed_definition(required_pipeline(writes.account, settings.aws.pipeline_name))
+        # What is sent or shown is one JSON object.
+        quiet = as_json or dry_run
+        if not looked_at(settings, definition, writes.account, given, as_json=as_json, quiet=quiet):
+            return 1
     arn = send(writes, request)
     name = request["PipelineExecutionDisplayName"]
     if follow and not dry_run:

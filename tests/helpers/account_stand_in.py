@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
@@ -18,15 +19,17 @@ CREDENTIALS = {
     "AWS_SECRET_ACCESS_KEY": "stand-in",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
+Answer: TypeAlias = tuple[int, bytes]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A request as the server got it; headers with small letters."""
+    """A request as the server got it; headers with small letters. content: of a POST."""
 
     method: str
     path: str
     headers: Mapping[str, str]
+    content: bytes = b""
 
 
 class SilentHandler(WSGIRequestHandler):
@@ -34,13 +37,14 @@ class SilentHandler(WSGIRequestHandler):
 
 
 class AccountStandIn:
-    """in_the_way: called with each request before it is answered; it may wait, or raise to drop the connection."""
+    """in_the_way: called with each request before it is answered; it may wait, raise to drop the connection, or give an
+    answer of its own, `(status, body)`, in the place of moto's."""
 
     def __init__(self) -> None:
         self._app = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=SilentHandler)
         self.seen: list[Seen] = []
-        self.in_the_way: Callable[[Seen], None] = lambda request: None
+        self.in_the_way: Callable[[Seen], Answer | None] = lambda request: None
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     @property
@@ -59,9 +63,16 @@ class AccountStandIn:
         headers = {
             name[5:].replace("_", "-").lower(): str(value) for name, value in environ.items() if name[:5] == "HTTP_"
         }
-        request = Seen(environ["REQUEST_METHOD"], environ["PATH_INFO"], headers)
+        content = b""
+        if environ["REQUEST_METHOD"] == "POST":
+            content = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            environ["wsgi.input"] = io.BytesIO(content)
+        request = Seen(environ["REQUEST_METHOD"], environ["PATH_INFO"], headers, content)
         self.seen.append(request)
-        self.in_the_way(request)
+        if (own := self.in_the_way(request)) is not None:
+            status, body = own
+            start_response(f"{status} Own", [("Content-Length", str(len(body)))])
+            return [body]
         return self._app(environ, start_response)
 
 
