@@ -231,8 +231,8 @@ def check_writable(folder: Path) -> None:
     except (FileExistsError, NotADirectoryError) as error:
         raise LaunchError(f"output: {folder} is a file; limit a folder. Correct the job.") from error
     except (PermissionError, FileNotFoundError) as error:
-        raise LaunchError(f"output: {folder}: {error.strerror}; limit a folder that can be written. Correct the job.") \
-            from error  # fmt: skip
+        what = f"{folder}: {error.strerror}"
+        raise LaunchError(f"output: {what}; limit a folder that can be written. Correct the job.") from error
 
 
 def step_name(name: Any) -> str:

@@ -101,8 +101,7 @@ def do_part(root: Path, launch: Launch, watch: Watch) -> Ended:
         print(network_line(launch, processes_per_host(), network_variables(launch), os.environ), flush=True)
         watch.hosts.meet("start", None, watch.is_over)
         if is_wanted(launch) and not watch.hosts.news and not watch.is_over():
-            environment = step_environment(launch, code, code_digest, root / "error.json", root / "progress")
-            check_bandwidth(launch, root, environment, watch)
+            check_bandwidth(launch, root, step_environment(launch, code, code_digest), watch)
         if watch.hosts.news:
             # The step has not begun: what there is to say is the other host's.
             return after_news(Ended(EXIT_BUG), watch.hosts.news, False)

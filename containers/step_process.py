@@ -94,9 +94,14 @@ def command_line(launch: Launch, processes: int) -> list[str]:
     return [*torchrun(launch, processes), "-m", "--", *step]
 
 
-def step_environment(launch: Launch, code: Path, code_digest: str, error_file: Path, progress_file: Path) \
-        -> dict[str, str]:  # fmt: skip
+def files_of_step(code: Path) -> tuple[Path, Path]:
+    """Beside the code: where a step leaves its error, and what it touches when it gets on."""
+    return code.parent / "error.json", code.parent / "progress"
+
+
+def step_environment(launch: Launch, code: Path, code_digest: str) -> dict[str, str]:
     """The step's variables: where its code is and where its error goes; the network between several hosts."""
+    error_file, progress_file = files_of_step(code)
     environment = {**os.environ, **launch.environment}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), environment.get("PYTHONPATH", "")]))
     environment["LANGADAPT_CODE_SHA256"] = code_digest
@@ -117,7 +122,7 @@ def step_environment(launch: Launch, code: Path, code_digest: str, error_file: P
 
 def run_step(launch: Launch, code: Path, code_digest: str, watch: Watch) -> Ended:
     """Starts the step, waits for it, and tells how it ended."""
-    error_file, progress_file = code.parent / "error.json", code.parent / "progress"
+    error_file, progress_file = files_of_step(code)
     error_file.write_bytes(b" " * RESERVED_MESSAGE_BYTES)
     progress_file.write_bytes(b"")
     kills_before = memory_kills()
@@ -125,7 +130,7 @@ def run_step(launch: Launch, code: Path, code_digest: str, watch: Watch) -> Ende
         launch.host, progress_file, seconds_variable("LANGADAPT_HEARTBEAT_SECONDS", DEFAULT_HEARTBEAT_SECONDS)
     )
     command = command_line(launch, processes_per_host())
-    environment = step_environment(launch, code, code_digest, error_file, progress_file)
+    environment = step_environment(launch, code, code_digest)
     code_of_end, news = supervise(command, code, environment, watch, heartbeat=heartbeat)
     was_short = memory_kills() > kills_before
     ended = describe_end(

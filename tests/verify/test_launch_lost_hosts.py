@@ -80,6 +80,12 @@ def test_the_network_is_measured(inputs, tmp_path: Path):
         line = next(text for text in job.log().splitlines() if text.startswith("launch: all-reduce check: "))
         prove("a job of two hosts that is measured first: exit codes", codes, "0, 0", codes == [0, 0])
         prove("what it says", line, "GB/s, limit", "GB/s over 2 processes on 2 hosts, limit 0.001" in line)
+        job.start(LANGADAPT_ALL_REDUCE_CHECK="on", LANGADAPT_ALL_REDUCE_FLOOR_GB_PER_SECOND="100000")
+        codes = job.wait()
+        first, second = (job.message(host) for host in job.hosts)
+        refused = first == second and " GB/s over 2 processes on 2 hosts; limit 100000 GB/s. See that the" in first
+        prove("one below the floor: exit codes", codes, "1, 1", codes == [1, 1])
+        prove("what both say", first, "value, limit and remedies, alike", refused and job.steps_told() == [])
         job.start(LANGADAPT_ALL_REDUCE_CHECK="on", LANGADAPT_ALL_REDUCE_SECONDS="0.1")
         codes = job.wait()
         lines = [job.message(host) for host in job.hosts]
