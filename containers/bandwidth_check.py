@@ -16,6 +16,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from containers.failure_message import say
 from containers.host_devices import processes_per_host
 from containers.instance_types import INSTANCE_TYPES
 from containers.job_configuration import Launch, seconds_variable
@@ -74,4 +75,4 @@ def check_bandwidth(launch: Launch, folder: Path, environment: Mapping[str, str]
     if slowest < floor:
         of = f" of {launch.instance_type}" if launch.instance_type and FLOOR not in os.environ else ""
         raise LaunchError(f"all-reduce check: {told}; limit {floor:g} GB/s{of}. {REMEDIES}")
-    print(f"{LAUNCH_PREFIX}all-reduce check: {told}, limit {floor:g}; {measured['seconds']:.1f} s", flush=True)
+    say(f"{LAUNCH_PREFIX}all-reduce check: {told}, limit {floor:g}; {measured['seconds']:.1f} s")

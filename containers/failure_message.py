@@ -47,6 +47,12 @@ def describe_end(
     return Ended(EXIT_BUG, line, is_consequence=True)
 
 
+def say(line: str) -> None:
+    """Prints a line in the job's log, which may lie on a disk that is full."""
+    with suppress(OSError):
+        print(line, flush=True)
+
+
 def write_message(path: Path, line: str) -> None:
     """The line where the service reads a failure's reason, cut to what it shows."""
     content = " ".join(line.split()).encode("utf-8", "backslashreplace")[:LONGEST_MESSAGE_BYTES]

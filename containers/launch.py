@@ -30,7 +30,7 @@ from pathlib import Path
 
 from containers.bandwidth_check import check_bandwidth, is_wanted
 from containers.code_unpacking import check_step, unpack_code
-from containers.failure_message import write_message
+from containers.failure_message import say, write_message
 from containers.host_connections import Hosts, after_news
 from containers.host_devices import check_gpus, processes_per_host
 from containers.job_configuration import CONTAINER_ROOT, MESSAGE_FILES, OWN_FOLDER, Launch, job_kind, read_job
@@ -98,7 +98,7 @@ def do_part(root: Path, launch: Launch, watch: Watch) -> Ended:
     if not launch.is_loopback:
         check_gpus(launch.instance_type)
     if watch.hosts is not None:
-        print(network_line(launch, processes_per_host(), network_variables(launch), os.environ), flush=True)
+        say(network_line(launch, processes_per_host(), network_variables(launch), os.environ))
         watch.hosts.meet("start", None, watch.is_over)
         if is_wanted(launch) and not watch.hosts.news and not watch.is_over():
             check_bandwidth(launch, root, step_environment(launch, code, code_digest), watch)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from containers.failure_message import describe_end
+from containers.failure_message import describe_end, say
 from containers.heartbeat import DEFAULT_HEARTBEAT_SECONDS, Heartbeat
 from containers.host_connections import Hosts, News, after_news
 from containers.host_devices import processes_per_host
@@ -172,6 +172,9 @@ def supervise(
             if limit_seconds is not None and time.monotonic() - began > limit_seconds:
                 return kill_tree(process), None
             if heartbeat is not None and (line := heartbeat.look(process.pid)):
-                print(line, flush=True)
+                say(line)
     finally:
         watch.signals.hand_to(None)
+        if process.poll() is None:
+            # Something failed in here: the step does not go on with nobody to watch it.
+            kill_tree(process)
