@@ -48,16 +48,21 @@ def shape_problems(step_type: str, arguments: Mapping[str, Any], job_name: str) 
         return []
     operation, name_member = OPERATIONS[step_type]
     request = {**arguments, name_member: job_name} if name_member else arguments
-    return list(_problems(service_model().operation_model(operation).input_shape, request, ""))
+    return request_problems("sagemaker", operation, request)
+
+
+def request_problems(service: str, operation: str, request: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What a service would refuse in a request of one of its operations, as (path, value, limit)."""
+    return list(_problems(service_model(service).operation_model(operation).input_shape, request, ""))
 
 
 @functools.cache
-def service_model() -> Any:
-    """botocore's model of SageMaker."""
+def service_model(service: str = "sagemaker") -> Any:
+    """botocore's model of a service."""
     from botocore.loaders import Loader
     from botocore.model import ServiceModel
 
-    return ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sagemaker")
+    return ServiceModel(Loader().load_service_model(service, "service-2"), service)
 
 
 def allowed_values(shape_name: str) -> list[str]:

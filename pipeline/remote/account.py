@@ -6,6 +6,7 @@ is the configuration's. AWS_ENDPOINT_URL, AWS_MAX_ATTEMPTS and the like mean wha
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,10 +86,13 @@ class Account:
 
         if self._session is None:
             import boto3
+            import botocore.session
 
             # What the SageMaker SDK, where it was imported, lets the libraries below it narrate.
             logging.getLogger("botocore").setLevel(logging.WARNING)
-            self._session = boto3.Session()
+            core = botocore.session.get_session()
+            core.register_component("data_loader", _service_models(core.get_config_variable("data_path")))
+            self._session = boto3.Session(botocore_session=core)
         session = self._session
         # Given here they would hide what the user has set in the ordinary way.
         retries: dict[str, Any] = {"mode": session._session.get_config_variable("retry_mode") or "standard"}
@@ -98,6 +102,14 @@ class Account:
             retries=retries, connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, user_agent_extra="langadapt"
         )
         return session.client(service, region_name=self.region, config=config)
+
+
+@functools.cache
+def _service_models(data_path: str | None) -> Any:
+    """What reads botocore's models, megabytes of JSON: once a process, however many accounts it speaks to."""
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)
 
 
 def _method_name(operation: str) -> str:

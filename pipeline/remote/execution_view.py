@@ -126,11 +126,14 @@ class ExecutionView:
             uris = output_uris(described)
             record.metric, record.warnings = sealed_metrics(self.account, uris)
             for file in node.definition.get("PropertyFiles", []):
-                path = self.folder / node.name / file["OutputName"] / file["FilePath"]
+                output, name = file["OutputName"], file["FilePath"]
+                if output not in uris:
+                    raise StepError(output, f"no output of {job.name}", remedy="Correct the definition.")
+                path = self.folder / node.name / output / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(read_object(self.account, f"{uris[file['OutputName']]}/{file['FilePath']}"))
+                path.write_bytes(read_object(self.account, f"{uris[output]}/{name}"))
                 self.scope.property_files[node.name, file["PropertyFileName"]] = path
-                record.outputs[file["OutputName"]] = self.folder / node.name / file["OutputName"]
+                record.outputs[output] = self.folder / node.name / output
         except StepError as error:
             self._note(node.name, error)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import boto3
 import pytest
 from account_stand_in import REGION, AccountStandIn, account_stand_in
+from sagemaker_stub import SageMakerStub, sagemaker_stub
+
+from pipeline.__main__ import command_code
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +39,28 @@ def bucket(stand_in: AccountStandIn, request: pytest.FixtureRequest) -> str:
     )
     stand_in.seen.clear()
     return name
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SageMakerStub]:
+    """SageMaker's executions, each request tried once."""
+    with sagemaker_stub() as served:
+        for name, value in served.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+        monkeypatch.delenv("AWS_PROFILE", raising=False)
+        yield served
+
+
+@pytest.fixture
+def langadapt(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command in this process; gives its exit code, standard output and standard error."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = command_code(list(arguments), as_json="--json" in arguments)
+        output, errors = capsys.readouterr()
+        assert code != 70, errors
+        return code, output, errors
+
+    return run
