@@ -1,1 +1,1 @@
-"""How the steps travel: launch.py, started inside a SageMaker container or by the local executor."""
+"""How the steps travel: the launcher, started inside a SageMaker container or by the local executor, and the image."""

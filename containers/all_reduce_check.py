@@ -1,15 +1,10 @@
-"""Measures how fast the hosts of a job add up a tensor together. Run under torchrun on each of them.
+"""Measures how long the hosts of a job take to add up a tensor together. Run under torchrun on each of them.
 
     torchrun ... containers/all_reduce_check.py FIGURE
 
-Bus bandwidth as nccl-tests defines it (NVIDIA/nccl-tests, doc/PERFORMANCE.md): an all-reduce of S bytes over n
-processes moves at least 2 (n - 1) / n x S bytes over the slowest link, so that
-
-    bandwidth = 2 (n - 1) / n x S / seconds
-
-is what the hardware gives, whatever n is. NCCL where there are GPUs, 1 GiB a call; gloo else, 16 MiB. The first
-process of each host writes FIGURE: {"gb_per_second", "processes", "seconds"}, the same on every host, with the time
-of the slowest process; `seconds` is what the measuring took.
+NCCL where there are GPUs, 1 GiB a call; gloo else, 16 MiB. The first process of each host writes FIGURE, the same on
+every host: {"message_bytes", "processes", "call_seconds", "seconds"}, the seconds of one call those of the slowest
+process, a mean over some calls; `seconds` is what the measuring took. bandwidth_check.py makes a bandwidth of it.
 """
 
 from __future__ import annotations
@@ -28,11 +23,6 @@ GPU_BYTES, CPU_BYTES = 2**30, 2**24
 WARM_UP_CALLS, CALLS = 3, 10
 # The launcher's limit comes first.
 GROUP_TIMEOUT = timedelta(hours=1)
-
-
-def bus_gb_per_second(message_bytes: int, processes: int, seconds: float) -> float:
-    """See the module's docstring. GB are 10**9 bytes."""
-    return 2 * (processes - 1) / processes * message_bytes / seconds / 1e9
 
 
 def measure(device: torch.device, message_bytes: int) -> float:
@@ -69,10 +59,10 @@ def main(figure: Path) -> None:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if has_gpus else "gloo", timeout=GROUP_TIMEOUT)
     size = GPU_BYTES if has_gpus else CPU_BYTES
-    processes = dist.get_world_size()
     found = {
-        "gb_per_second": bus_gb_per_second(size, processes, measure(device, size)),
-        "processes": processes,
+        "message_bytes": size,
+        "processes": dist.get_world_size(),
+        "call_seconds": measure(device, size),
         "seconds": time.monotonic() - began,
     }
     if local_rank == 0:

@@ -48,6 +48,15 @@ def floor_gb_per_second(launch: Launch) -> float:
     return seconds_variable(FLOOR, (known.floor_gb_per_second if known else None) or 0.0)
 
 
+def bus_gb_per_second(message_bytes: int, processes: int, call_seconds: float) -> float:
+    """The bus bandwidth of an all-reduce as nccl-tests defines it (NVIDIA/nccl-tests, doc/PERFORMANCE.md), in GB/s.
+
+    An all-reduce of S bytes over n processes moves at least 2 (n - 1) / n x S bytes over the slowest link, so that
+    2 (n - 1) / n x S / seconds is what the hardware gives, whatever n is.
+    """
+    return 2 * (processes - 1) / processes * message_bytes / call_seconds / 1e9
+
+
 def check_bandwidth(launch: Launch, folder: Path, environment: Mapping[str, str], watch: Watch) -> None:
     """Measures and tells; raises LaunchError where the network is too slow or gives no answer, on every host alike.
 
@@ -67,7 +76,8 @@ def check_bandwidth(launch: Launch, folder: Path, environment: Mapping[str, str]
         answer = f"no answer in {limit:g} s" if code < 0 else f"it ended with exit code {code}; the log has the cause"
         raise LaunchError(f"all-reduce check, {len(launch.hosts)} hosts: {answer}. {REMEDIES}")
     measured = json.loads(figure.read_text())
-    values = watch.hosts.meet("all-reduce check", measured["gb_per_second"], watch.is_over)
+    own = bus_gb_per_second(measured["message_bytes"], measured["processes"], measured["call_seconds"])
+    values = watch.hosts.meet("all-reduce check", own, watch.is_over)
     if not values:
         return
     slowest = min(values.values())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from containers.bandwidth_check import floor_gb_per_second, is_wanted
+from containers.bandwidth_check import bus_gb_per_second, floor_gb_per_second, is_wanted
 from containers.host_devices import check_gpus, processes_per_host
 from containers.instance_types import INSTANCE_TYPES
 from containers.job_configuration import Launch
@@ -127,6 +127,13 @@ def test_when_the_network_is_measured(monkeypatch, job, switch, wanted):
     assert is_wanted(job) == wanted
 
 
+def test_hosts_know_each_other_by_their_job(monkeypatch):
+    known = launch().key
+    assert launch().key == known != launch(hosts=3).key
+    monkeypatch.setenv("TRAINING_JOB_NAME", "another-job")
+    assert launch().key != known
+
+
 def test_the_floor_is_the_tables_or_the_variables(monkeypatch):
     assert floor_gb_per_second(launch("ml.p5.48xlarge")) == 100
     assert floor_gb_per_second(launch("ml.m5.large")) == 0
@@ -141,8 +148,6 @@ def test_the_floor_is_the_tables_or_the_variables(monkeypatch):
 
 
 def test_bus_bandwidth_as_nccl_tests_defines_it():
-    from containers.all_reduce_check import bus_gb_per_second
-
     # NVIDIA/nccl#527: 4 instances of 8 GPUs, 1 GiB in 70,253 us, told there as 29.61 GB/s.
     assert bus_gb_per_second(1_073_741_824, 32, 0.070253) == pytest.approx(29.61, abs=0.01)
     assert bus_gb_per_second(1_073_741_824, 16, 0.035215) == pytest.approx(57.17, abs=0.01)
