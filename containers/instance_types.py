@@ -1,10 +1,14 @@
 """What the accelerated instance types of SageMaker training bring, as far as starting a job on them goes.
 
-Sources, looked up on 2026-11-30: GPUs and Gbit/s of each type from EC2's instance type tables as Karpenter's
-documentation and its generated list of bandwidths give them; EFA interfaces from EC2's guide on instances with several
-network cards (p5 and p5e 32, g6e 4) and from AWS' announcements of p4d, p5en, p6-b200 and p6-b300; device RDMA from
-awsome-distributed-training's notes on EFA (it has to be asked for on p4d, p4de, p5 and p5e by libfabric before 1.18
-or aws-ofi-nccl before 1.7, and is harmless on them later).
+Sources, looked up on 2026-11-30:
+
+    gbit_per_second       of every type: the list of bandwidths that Karpenter generates from EC2's instance tables
+    gpus                  EC2's pages of instance types, as several public tables give them
+    efa_interfaces        p5, p5e 32 and g6e 4: EC2's guide on instances with several network cards; p4d, p4de 4: AWS'
+                          announcement; p5en 16: published commands that start one; p6 and all others: not checked
+                          against a source, told in the log beside what is found and used for nothing else
+    asks_for_device_rdma  awsome-distributed-training's notes on EFA: to be asked for on p4d, p4de, p5 and p5e by
+                          libfabric before 1.18 or aws-ofi-nccl before 1.7, harmless on them later
 
 The floor of an all-reduce lies far below what is published (p4d, 4 instances, 1 GiB: 29.6 GB/s, NVIDIA/nccl#527) and
 above what NCCL gets over TCP (p3dn: 1.3 to 2.3 GB/s, NVIDIA/nccl#209): a quarter of the line's rate in the p families,
