@@ -1,7 +1,7 @@
 """The image built for real, and jobs run inside it: no network, a read-only disk, nothing but /opt/ml.
 
-`make test-container` runs this file alone. It needs root, buildah, podman, runc and debootstrap, and takes five to ten
-minutes; the first run makes the base image's files and downloads the wheels, which stay in the user's cache.
+`make test-container` runs this file alone. It needs root, buildah, podman, runc and debootstrap, and takes a quarter of
+an hour; the first run makes the base image's files and downloads the wheels, which stay in the user's cache.
 """
 
 from __future__ import annotations
