@@ -3,7 +3,9 @@
 import json
 
 import pytest
+from sagemaker_stub import sagemaker_stub
 from served_folder import OURS, READ_BY_SERVERS
+from stub_executions import serve_run
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from workplace import JOB_STEPS, PRESET, Workplace, fill_workplace
 
@@ -43,6 +45,27 @@ def test_the_summary_ends_with_its_five_lines(place: Workplace) -> None:
     beginnings = ["fertility:", "bits per byte:", "gate open:", "model version:", "run folder:"]
     assert [line.startswith(beginning) for line, beginning in zip(lines, beginnings, strict=True)] == [True] * 5
     assert "langadapt models approve 1" in lines[3]
+
+
+def test_status_of_an_execution_on_sagemaker_prints_the_rows_of_the_same_run_here(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service is a stub that has this run's definition, states and small files."""
+    definition = json.loads((place.run_folder / place.execution()["definition"]).read_bytes())
+    with sagemaker_stub() as stub:
+        serve_run(stub, place.run_folder, definition)
+        for name, value in stub.environment.items():
+            monkeypatch.setenv(name, value)
+        here, there = place.langadapt("status", str(place.run_folder)), place.langadapt("status")
+    assert (here.returncode, there.returncode) == (EXIT_DONE, EXIT_DONE), there.stderr
+    *lines, last = here.stdout.splitlines()
+    assert there.stdout.splitlines()[:-1] == lines
+    assert last == f"execution:      succeeded; run folder {place.run_folder.relative_to(place.folder)}"
+    assert [line.split()[:2] for line in lines[:3]] == [
+        ["ResolveInputs", "Succeeded"], ["PrepareCorpus", "Succeeded"], ["TrainTokenizer", "Succeeded"]
+    ]  # fmt: skip
+    printed = (place.folder / "summary.txt").read_text().splitlines()
+    assert [line for line in printed if line.startswith(("fertility:", "bits per byte:", "gate open:"))] == lines[-4:-1]
 
 
 def test_metric_definitions_find_numbers_in_the_logs_of_both_training_steps(place: Workplace) -> None:
