@@ -18,6 +18,7 @@ from typing import Any
 
 from pipeline.config import PipelineConfig
 from pipeline.lint import check_definition
+from pipeline.shown_texts import PARAMETER_TEXTS
 
 # Settings of the surroundings that would change what is compiled, or make the SDK look for an account.
 HIDDEN_PREFIXES = ("AWS_", "SAGEMAKER_", "BOTO_")
@@ -39,6 +40,9 @@ def compile_document(config: PipelineConfig) -> dict[str, Any]:
         from pipeline.definition import build_pipeline
 
         document = json.loads(build_pipeline(config, session).definition())
+    # A definition has descriptions of parameters, the SDK's classes have none.
+    for parameter in document["Parameters"]:
+        parameter["Description"] = PARAMETER_TEXTS[parameter["Name"]]
     # The SDK writes null for what a pipeline does not have.
     return {key: value for key, value in document.items() if value is not None}
 

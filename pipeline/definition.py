@@ -35,6 +35,7 @@ from pipeline.measurements import EVALUATION_FILE, FERTILITY_FILE
 from pipeline.parameters import Parameters
 from pipeline.quality_gate import closed_message, gate_conditions, gate_limits
 from pipeline.registration import model_metadata, registration_arguments
+from pipeline.shown_texts import described
 
 PRETRAINING_METRICS = (
     "phase",
@@ -129,10 +130,13 @@ def build_pipeline(config: PipelineConfig, session: PipelineSession, package: Pa
             metadata=model_metadata(jobs, parameters, resolved),
         ),
         retry_policies=jobs.service_retries(),
+        **described("RegisterModel"),
     )
-    gate_closed = FailStep("GateClosed", error_message=closed_message(limits, resolved["champion_present"]))
+    message = closed_message(limits, resolved["champion_present"])
+    gate_closed = FailStep("GateClosed", error_message=message, **described("GateClosed"))
     quality_gate = ConditionStep(
         "QualityGate",
+        **described("QualityGate"),
         conditions=gate_conditions(limits, resolved["champion_present"]),
         if_steps=[register_model],
         else_steps=[gate_closed],
@@ -187,6 +191,7 @@ def resolve_inputs_step(config: PipelineConfig, parameters: Parameters) -> Lambd
     return LambdaStep(
         "ResolveInputs",
         lambda_func=Lambda(function_arn=config.aws.resolve_inputs_function_arn),
+        **described("ResolveInputs"),
         inputs={
             **{f"{name}_uri": uri for name, uri in user_data.items()},
             "model_package_group": config.aws.model_package_group,

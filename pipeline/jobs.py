@@ -35,6 +35,7 @@ from pipeline.code_archive import STEPS_FOLDER, code_archive
 from pipeline.config import JobSection, PipelineConfig, TrainingJobSection, config_digest
 from pipeline.instances import has_local_storage
 from pipeline.job_parts import OUTPUT_NAME, channel, flag, metric_definition, processing_input, processing_output
+from pipeline.shown_texts import described
 from steps.configs import continued_pretraining, fine_tune
 from steps.contract import StepConfig, config_arguments
 
@@ -158,6 +159,7 @@ class Jobs:
         return ProcessingStep(
             name,
             step_args=step_arguments,
+            **described(name),
             property_files=list(property_files),
             cache_config=self._cache(),
             retry_policies=[*self.service_retries(), *self._job_retries()],
@@ -201,6 +203,7 @@ class Jobs:
         return TrainingStep(
             name,
             step_args=trainer.train(input_data_config=[channel(*source) for source in job.sources.items()]),
+            **described(name),
             cache_config=self._cache(),
             retry_policies=[*self.service_retries(), *self._job_retries()],
         )

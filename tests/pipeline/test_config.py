@@ -9,7 +9,7 @@ from steps.contract import ConfigError
 
 
 def test_presets() -> None:
-    assert preset_names() == ["azerbaijani-1b-p4d", "azerbaijani-1b-p5", "azerbaijani-8b-p5", "laptop"]
+    assert preset_names() == ["aws-smoke", "azerbaijani-1b-p4d", "azerbaijani-1b-p5", "azerbaijani-8b-p5", "laptop"]
 
 
 @pytest.mark.parametrize("preset", preset_names())
@@ -17,6 +17,20 @@ def test_every_preset_loads(preset: str) -> None:
     config = load_config(preset)
     assert config.preset == preset
     assert config_digest(config) == config_digest(load_config(preset))
+
+
+def test_the_first_run_in_an_account_is_small() -> None:
+    config = load_config("aws-smoke")
+    pretraining, compute = config.continued_pretraining, config.compute
+    assert pretraining.phase_1_steps + pretraining.phase_2_steps == 20
+    jobs = {
+        name: getattr(compute, name)
+        for name in type(compute).model_fields
+        if name not in ("cache_days", "max_attempts")
+    }
+    assert {job.instance_type for job in jobs.values()} == {"ml.m5.large", "ml.g5.xlarge"}
+    assert {getattr(job, "instance_count", 1) for job in jobs.values()} == {1}
+    assert max(job.max_runtime_seconds for job in jobs.values()) == 1_800
 
 
 def test_the_published_run() -> None:
