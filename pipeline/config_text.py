@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -9,8 +10,10 @@ import yaml
 from steps.contract import ConfigError
 
 
-class UniqueKeysLoader(yaml.SafeLoader):
-    """YAML without objects, in which a key that stands twice is a fault: plain YAML would take the last in silence."""
+class ConfigLoader(yaml.SafeLoader):
+    """YAML without objects. A key that stands twice is a fault: plain YAML would take the last in silence. Only true
+    and false are booleans, as in YAML 1.2: on, off, yes and no are values of fields.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -21,10 +24,18 @@ class UniqueKeysLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+ConfigLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_BOOLEAN = re.compile(r"(?:true|True|TRUE|false|False|FALSE)$")
+ConfigLoader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOLEAN, "tTfF")
+
+
 def read_yaml(text: str, subject: str) -> dict[str, Any]:
     """The mapping that a YAML text holds. Raises ConfigError for any other text."""
     try:
-        values = yaml.load(text, UniqueKeysLoader)
+        values = yaml.load(text, ConfigLoader)
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
         where = f" in line {mark.line + 1}" if mark is not None else ""
@@ -51,6 +62,6 @@ def apply_override(values: dict[str, Any], override: str) -> None:
         target[keys[-1]] = None if text == "null" else text
         return
     try:
-        target[keys[-1]] = yaml.safe_load(text) if text else ""
+        target[keys[-1]] = yaml.load(text, ConfigLoader) if text else ""
     except yaml.YAMLError:
         target[keys[-1]] = text

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import config_digest, load_config, preset_names
+from pipeline.config_text import read_yaml
 from steps.contract import ConfigError
 
 
@@ -59,6 +60,16 @@ def test_overrides_are_yaml_and_texts_stay_texts() -> None:
     config = load_config(overrides=overrides)
     assert (config.fine_tune.epochs, config.data.corpus) == (2, "/data/my texts")
     assert config.train_tokenizer.vocabulary_sizes == (640, 1024)
+
+
+def test_on_and_off_are_words_and_true_is_true() -> None:
+    overrides = ["continued_pretraining.liger=off", "data.trust_remote_code=true", "compute.fine_tune.managed_spot=yes"]
+    config = load_config(overrides=overrides)
+    assert (config.continued_pretraining.liger, config.data.trust_remote_code) == ("off", True)
+    assert config.compute.fine_tune.managed_spot is True
+    assert read_yaml("a: {liger: on, flag: false, text: trueish, no: No}", "x") == {
+        "a": {"liger": "on", "flag": False, "text": "trueish", "no": "No"}
+    }
 
 
 @pytest.mark.parametrize(
