@@ -133,5 +133,5 @@ def test_an_instance_type_that_processing_lacks_is_refused_by_name():
 
 def test_a_setting_too_long_for_the_service_is_refused_by_name():
     config = load_config("laptop", overrides=[f"fine_tune.target_modules=[{', '.join(['q_proj'] * 400)}]"])
-    with pytest.raises(ConfigError, match=r"HyperParameters\.target_modules \(FineTune\): \d+ characters; limit at most"):
+    with pytest.raises(ConfigError, match=r"\.target_modules \(FineTune\): \d+ characters; limit at most"):
         compile_definition(config)
