@@ -6,7 +6,7 @@ import re
 import pytest
 from botocore.model import ServiceModel
 
-from pipeline.service_shapes import OPERATIONS, _service_model, compiled_pattern, shape_problems
+from pipeline.service_shapes import OPERATIONS, compiled_pattern, service_model, shape_problems
 
 PROCESSING = {
     "AppSpecification": {"ImageUri": "image", "ContainerArguments": ["--step=a"]},
@@ -79,7 +79,7 @@ def test_job_names_are_checked_too():
 
 def test_every_pattern_of_the_three_requests_is_one_that_python_reads():
     """A new botocore may bring patterns that are not translated: that must fail here, not in a user's run."""
-    model = _service_model()
+    model = service_model()
     assert isinstance(model, ServiceModel)
     patterns, waiting, seen = set(), [model.operation_model(name).input_shape for name, _ in OPERATIONS.values()], set()
     while waiting:
