@@ -21,8 +21,8 @@ from pipeline.remote.preflight_needs import Needs, needs_of
 
 PLACEHOLDER = "langadapt-placeholder"
 STATE_WIDTH = len(NOT_ALLOWED)
-# Errors of the way there: no other look would go better.
-FATAL = ("credentials", "unreachable", "throttled")
+# Errors of the way there, which say nothing of what was looked for.
+FATAL = ("credentials", "unreachable", "throttled", "fault")
 Look: TypeAlias = tuple[str, Callable[[], list[Check]]]
 
 

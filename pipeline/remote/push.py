@@ -75,6 +75,9 @@ def push(
     if sizes_agree and _listed(account, place) == files_table(files):
         return []
     waiting = [file for file in files if not _is_stored(account, place, file, stored)]
+    if waiting:
+        size = size_text(sum(file.size_bytes for file in waiting))
+        progress.line(f"sending {len(waiting)} of {len(files)} files, {size}, to {place.uri}")
     with _telling_what_is_there(progress, place, files, waiting) as sent:
         _send(account, place, waiting, progress, sent, kms_key_id, part_bytes)
     content = json.dumps({"digest": place.digest, "files": files_table(files)}, indent=1).encode()
