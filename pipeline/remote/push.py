@@ -68,8 +68,9 @@ def push(
     Raises StepError where the prefix holds something else or a file changes meanwhile, AwsError. However it ends, the
     same call goes on from there.
     """
-    stored = {entry["Key"]: entry["Size"] for entry in account.pages(
-        "s3", "ListObjectsV2", "Contents", Bucket=place.bucket, Prefix=place.prefix)}  # fmt: skip
+    listed = account.pages("s3", "ListObjectsV2", "Contents", Bucket=place.bucket, Prefix=place.prefix)
+    # A key that ends in a slash is how the console shows an empty folder.
+    stored = {entry["Key"]: entry["Size"] for entry in listed if not entry["Key"].endswith("/")}
     _refuse_strangers(place, stored, files)
     sizes_agree = stored == {place.prefix + file.name: file.size_bytes for file in files}
     if sizes_agree and _listed(account, place) == files_table(files):

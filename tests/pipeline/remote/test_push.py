@@ -178,6 +178,7 @@ def test_what_lies_there_with_other_content_is_sent_again(
     place = place_of(bucket, "langadapt", "corpus", files)
     client = boto3.client("s3", region_name=REGION)
     sizes = {file.name: file.size_bytes for file in files}
+    client.put_object(Bucket=bucket, Key=place.prefix, Body=b"")
     client.put_object(Bucket=bucket, Key=f"{place.prefix}0.txt", Body=b"x" * sizes["0.txt"])
     client.upload_file(str(source / "1.txt"), bucket, f"{place.prefix}1.txt", ExtraArgs={"ChecksumAlgorithm": "SHA256"})
     assert [file.name for file in push(Account(REGION), place, files, Quiet())] == ["0.txt", "2.txt"]
