@@ -112,10 +112,10 @@ def show_execution(
     progress: Progress = Quiet() if as_json else shown_rows()
     with tempfile.TemporaryDirectory(prefix="langadapt-status-") as folder:
         try:
-            view = ExecutionView(account, arn, Path(folder))
             if follow:
-                until_it_ends(view, progress, interval)
+                view = until_it_ends(lambda: ExecutionView(account, arn, Path(folder)), progress, interval)
             else:
+                view = ExecutionView(account, arn, Path(folder))
                 view.look()
                 progress.start(view.result.steps, {})
                 progress.stop()

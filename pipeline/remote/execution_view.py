@@ -106,7 +106,9 @@ class ExecutionView:
                 told = {
                     entry["Name"]: entry["Value"] for entry in metadata.get("Lambda", {}).get("OutputParameters", [])
                 }
-                types = {entry["OutputName"]: entry["OutputType"] for entry in node.definition["OutputParameters"]}
+                types = {
+                    entry["OutputName"]: entry["OutputType"] for entry in node.definition.get("OutputParameters", [])
+                }
                 record.values = {name: typed_value(f"{node.name}.{name}", value, types.get(name, "String"))
                                  for name, value in told.items()}  # fmt: skip
                 self.scope.steps[node.name] = {"OutputParameters": record.values}

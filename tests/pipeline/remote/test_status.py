@@ -110,10 +110,11 @@ def test_figures_of_another_version_are_no_reason_to_end(stub: SageMakerStub, la
 def test_what_passes_is_lived_through(stub: SageMakerStub, langadapt) -> None:
     add_execution(stub, ending(stub))
     stub.faults["DescribePipelineExecution"] = [THROTTLED, BROKEN]
+    stub.faults["DescribePipelineDefinitionForExecution"] = [THROTTLED]
     stub.faults["ListPipelineExecutionSteps"] = [Fault(503, "ServiceUnavailable", "Slow down", seconds=0.3)]
     code, output, _ = langadapt(*STATUS)
     assert code == 0
-    assert output.count("Looking again in") == 3
+    assert output.count("Looking again in") == 4
     assert output.count("QualityGate") == 1
 
 
