@@ -17,12 +17,15 @@ Where no version is approved the base model stands in for the champion.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 RUNNING_STATES = ("Executing", "Stopping")
 BASE_MODEL = "base_model"
+# What `langadapt push` names by its content (pipeline/remote/push.py).
+PUSHED = re.compile(r"(.+/)?inputs/[a-z_]+/[0-9a-f]{64}/?")
 
 
 class ResolveInputsError(ValueError):
@@ -123,6 +126,7 @@ class S3Store:
 
     A job gets every key that begins with its prefix. Without a final slash that may be more than the folder or the
     object that is meant: ResolveInputsError names the first such key, as else the digest and the job would disagree.
+    It is raised for what was pushed in part, too: `langadapt push` writes the list beside a prefix last.
     """
 
     client: Any
@@ -141,7 +145,13 @@ class S3Store:
                     value = f"{item['Key']} begins with it, too"
                     raise ResolveInputsError(uri, value, limit="keys of one folder or file", remedy=remedy)
                 found.append(StoredFile(key, item["Size"], item["ETag"].strip('"')))
+        if found and PUSHED.fullmatch(prefix) and not self._is_listed(bucket, prefix):
+            raise ResolveInputsError(uri, "pushed in part", remedy="Give the same langadapt push again: it goes on.")
         return found
+
+    def _is_listed(self, bucket: str, prefix: str) -> bool:
+        """Whether the list of a pushed prefix is there."""
+        return "Contents" in self.client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix.rstrip('/')}.json")
 
 
 def relative_key(key: str, prefix: str) -> str | None:

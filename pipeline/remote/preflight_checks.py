@@ -10,11 +10,11 @@ from typing import Any
 from pipeline.remote.account import Account
 from pipeline.remote.aws_errors import AwsError
 from pipeline.remote.preflight_needs import QuotaNeed
+from pipeline.resolve_inputs import PUSHED
 from steps.contract import size_text
 
 OK, MISSING, NOT_ALLOWED, NOT_PRICED = "ok", "missing", "not allowed to look", "not priced"
 SERVICE = "sagemaker.amazonaws.com"
-PUSHED = re.compile(r"(?P<folder>.+/inputs/[a-z_]+/[0-9a-f]{64})/?")
 IMAGE = re.compile(
     r"(?P<registry>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/"
     r"(?P<repository>[^@:]+)(?:@(?P<digest>sha256:[0-9a-f]{64})|:(?P<tag>[\w.-]+))"
@@ -144,7 +144,7 @@ def data_check(account: Account, uri: str, steps: Sequence[str]) -> Check:
     if not files:
         remedy = "Push it (langadapt push) and start with the parameter that it prints."
         return Check(name, MISSING, f"nothing there for {', '.join(steps)}", remedy)
-    if (pushed := PUSHED.fullmatch(prefix)) and not _is_there(account, bucket, f"{pushed['folder']}.json"):
+    if PUSHED.fullmatch(prefix) and not _is_there(account, bucket, f"{prefix.rstrip('/')}.json"):
         return Check(name, MISSING, "pushed in part", "Give the same langadapt push again: it goes on.")
     count = f"{len(files):,}{' or more' if page.get('IsTruncated') else ''} file{'s' if len(files) > 1 else ''}"
     return Check(name, OK, f"{count}, {size_text(sum(item['Size'] for item in files))}")

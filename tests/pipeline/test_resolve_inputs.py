@@ -109,14 +109,19 @@ def client(service):
     return boto3.client(service, region_name="us-west-2", aws_access_key_id="x", aws_secret_access_key="x")
 
 
-def files_at(uri, *names):
-    """What the store finds where S3 lists these keys for the URI's prefix."""
+def files_at(uri, *names, beside=None):
+    """What the store finds where S3 lists these keys for the URI's prefix; beside: and these for the list beside it."""
     s3 = client("s3")
     with Stubber(s3) as stub:
         contents = [{"Key": name, "Size": 4, "ETag": f'"{index}"'} for index, name in enumerate(names)]
         prefix = uri.removeprefix("s3://bucket/")
         stub.add_response("list_objects_v2", {"Contents": contents}, {"Bucket": "bucket", "Prefix": prefix})
-        return S3Store(s3).files(uri)
+        if beside is not None:
+            asked = {"Bucket": "bucket", "Prefix": f"{prefix.rstrip('/')}.json"}
+            stub.add_response("list_objects_v2", {"Contents": [{"Key": beside}]} if beside else {}, asked)
+        found = S3Store(s3).files(uri)
+        stub.assert_no_pending_responses()
+        return found
 
 
 def test_s3_is_listed_by_etag_without_folder_marks():
@@ -139,6 +144,14 @@ def test_a_prefix_that_would_bring_neighbours_into_the_job_is_refused(uri, names
     with pytest.raises(ResolveInputsError) as caught:
         files_at(uri, *names)
     assert str(caught.value).startswith(f"{uri}: {neighbour} begins with it, too; limit keys of one folder or file. ")
+
+
+def test_what_was_pushed_in_part_is_refused():
+    prefix = f"langadapt/inputs/corpus/{'0' * 64}/"
+    found = files_at(f"s3://bucket/{prefix}", f"{prefix}a.txt", beside=f"{prefix.rstrip('/')}.json")
+    assert found == [StoredFile("a.txt", 4, "0")]
+    with pytest.raises(ResolveInputsError, match="pushed in part"):
+        files_at(f"s3://bucket/{prefix}", f"{prefix}a.txt", beside="")
 
 
 def test_the_sagemaker_registry_gives_the_newest_approved_models_folder():
