@@ -136,7 +136,6 @@ def _run_locked(graph: Mapping[str, Node], execution: Execution, max_parallel: i
     result, stopping = execution.result, execution.stopping
     with RunLock(execution.run_folder, execution.progress.line), noting_signals(stopping):
         end_orphans(execution.run_folder, stopping, execution.progress.line)
-        result.definition = keep_definition(execution.run_folder, execution.definition)
         _run_graph(graph, execution, max_parallel)
         # A signal behind the last step stopped nothing.
         unfinished = any(record.state in (states.STOPPED, states.NOT_RUN) and execution.takes_part(name)
@@ -240,11 +239,12 @@ def _run_steps(graph: Mapping[str, Node], execution: Execution, pool: ThreadPool
 
 
 def _write_record(execution: Execution) -> None:
-    """Writes execution.json. Where a full disk refuses that, the run fails as when a step does, if it has not already:
-    what nobody can read about has not been done.
+    """Writes execution.json, and once the definition that it names. Where a full disk refuses that, the run fails as
+    when a step does, if it has not already: what nobody can read about has not been done.
     """
     result = execution.result
     try:
+        result.definition = result.definition or keep_definition(execution.run_folder, execution.definition)
         result.write()
     except OSError as error:
         fault = mendable_error(error, execution.run_folder)
