@@ -1,18 +1,15 @@
 """langadapt status against a stub of the service: rows, gate, failures, exit codes, what it lives through."""
 
 import json
-import os
 import re
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from sagemaker_stub import BROKEN, EXPIRED, THROTTLED, Fault, SageMakerStub, denied
-from small_jobs import ROOT, SmallRuns, processing
+from small_jobs import SmallRuns, processing
 from stub_executions import CANDIDATE, add_execution, ending, serve_run
+from terminal import Terminal
 
 from pipeline.local.execution import LambdaContext
 
@@ -150,19 +147,20 @@ def test_what_does_not_pass_is_one_line(stub: SageMakerStub, langadapt, fault: F
     assert "never-shown" not in output + errors
 
 
-def test_ctrl_c_leaves_the_execution_running(stub: SageMakerStub) -> None:
-    execution = add_execution(stub, ending(stub)[:1])
-    command = [sys.executable, "-m", "pipeline", "status", "--interval", "0.1"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env={**os.environ, "NO_COLOR": "1"})  # fmt: skip
-    deadline = time.monotonic() + 60
-    while execution.looks < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+def test_on_a_terminal_the_lines_stay_in_place_and_ctrl_c_leaves_the_execution_running(stub: SageMakerStub) -> None:
+    execution = add_execution(stub, ending(stub)[:2])
+    command = [sys.executable, "-m", "pipeline", *STATUS]
+    terminal = Terminal(command, 120, 30, typed=True)
+    terminal.wait_for("Evaluate     Executing", 60)
+    terminal.wait_for("2 of 6 steps", 10)
+    terminal.type("\x03")
+    code, _ = terminal.end(60)
+    assert code == 130
     told = f"the execution goes on; langadapt status {execution.id} shows it, langadapt stop {execution.id} ends it"
-    assert told in errors
+    shown = terminal.screen.lines
+    assert sum(told in line for line in shown) == 1
+    # Each step has one line, whatever it was before.
+    assert [sum(line.startswith(f"{name} ") for line in shown) for name in STEPS] == [1] * 6
     assert stub.sent("StopPipelineExecution") == []
 
 
