@@ -1,15 +1,23 @@
 """Every command that the README shows is run, in its order, on the sample and a DAG of seconds a step."""
 
 import functools
+import json
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import boto3
 import pytest
+from account_stand_in import AccountStandIn, account_stand_in
+from sagemaker_stub import sagemaker_stub
+from stub_executions import add_execution, ending, serve_run
 from transformers import AutoModelForCausalLM
 from workplace import PRESET, ROOT, Workplace, fill_workplace
 
+from pipeline.config import load_config
 from pipeline.local.run import STEP_MODULES
 from steps.contract import EXIT_DONE
 
@@ -24,7 +32,11 @@ README_WORDS = {
     "data.corpus=az_laws.jsonl": "data.corpus={folder}/corpus.jsonl",
     "data.conversations=az_qa.jsonl": "data.conversations={folder}/conversations.jsonl",
     "data.extra_heldout=az_heldout_wiki.jsonl": "data.extra_heldout={folder}/extra.txt",
+    "own.yaml": "{folder}/own.yaml",
 }
+# Commands that an AWS account answers: moto's server, or for what moto does not have a stub of the service.
+ACCOUNT_COMMANDS = ("upsert", "start", "executions", "schedule")
+STUBBED_COMMANDS = ("status", "logs", "stop", "retry")
 
 
 def readme_commands() -> list[str]:
@@ -48,6 +60,38 @@ def place(tmp_path_factory: pytest.TempPathFactory, make_tiny_llama) -> Workplac
     return workplace
 
 
+@pytest.fixture(scope="module")
+def account(place: Workplace) -> Iterator[AccountStandIn]:
+    """An account with the bucket that the README's own.yaml names, which is the preset of seconds with its section."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    section = next(block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if block.startswith("aws:"))
+    (place.folder / "own.yaml").write_text(PRESET.read_text("utf-8") + section, "utf-8")
+    settings = load_config(file=place.folder / "own.yaml").aws
+    with account_stand_in() as served:
+        client = boto3.client("s3", region_name=settings.region, endpoint_url=served.environment["AWS_ENDPOINT_URL"],
+                              aws_access_key_id="stand-in", aws_secret_access_key="stand-in")  # fmt: skip
+        where = {"LocationConstraint": settings.region}
+        client.create_bucket(Bucket=settings.bucket, CreateBucketConfiguration=where)  # type: ignore[typeddict-item]
+        yield served
+
+
+@contextmanager
+def answering(command: str, place: Workplace, account: AccountStandIn) -> Iterator[dict[str, str]]:
+    """Variables with which a command finds who answers it; none for one that needs no account."""
+    if command in ACCOUNT_COMMANDS:
+        yield account.environment
+    elif command in STUBBED_COMMANDS:
+        with sagemaker_stub() as stub:
+            definition = json.loads((place.run_folder / place.execution()["definition"]).read_bytes())
+            serve_run(stub, place.run_folder, definition)
+            stub.streams["/aws/sagemaker/TrainingJobs", "job-FineTune/algo-1-1700000000"] = ["metrics: loss=2.5"]
+            if command in ("stop", "retry"):
+                add_execution(stub, ending(stub)[:1] if command == "stop" else ending(stub, train="Failed")[-1:])
+            yield stub.environment
+    else:
+        yield {}
+
+
 @functools.cache
 def check_help_of_steps() -> None:
     for step in STEP_MODULES:
@@ -62,7 +106,9 @@ def test_the_first_command_comes_first() -> None:
 
 
 @pytest.mark.parametrize("command", readme_commands()[1:])
-def test_the_commands_of_the_readme(place: Workplace, command: str) -> None:
+def test_the_commands_of_the_readme(
+    place: Workplace, account: AccountStandIn, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = [README_WORDS.get(word, word).format(folder=place.folder) for word in shlex.split(command)]
     if words[:2] == ["python", "-m"]:
         assert words[2] in ("steps.<step>", "steps.<name>")
@@ -72,7 +118,10 @@ def test_the_commands_of_the_readme(place: Workplace, command: str) -> None:
     if words[0] == "run" and "--help" not in words:
         # A registry of its own: no candidate of this test is better than the version that another command approves.
         words += ["--config", str(PRESET), "--registry", str(place.folder / "registry-of-readme")]
-    shown = place.langadapt(*words)
+    with answering(words[0], place, account) as variables:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        shown = place.langadapt(*words)
     assert shown.returncode == EXIT_DONE, shown.stderr
     assert shown.stdout
     if words[0] == "sample":
