@@ -12,6 +12,7 @@ from typing import Any
 from pipeline import execution_record as states
 from pipeline.conditions import evaluate
 from pipeline.execution_record import GateResult, RunResult, StepRecord
+from pipeline.local.selection import ancestors
 from pipeline.references import Scope, parameter_values, typed_value
 from pipeline.remote.account import Account
 from pipeline.remote.aws_errors import AwsError
@@ -52,19 +53,15 @@ class ExecutionView:
         self.notes: list[str] = []
         self._selected: set[str] = set()
         self._read: set[str] = set()
+        self._sources: dict[str, dict[str, dict[str, Any]]] = {}
 
     def look(self) -> None:
         """Brings the result up to date. Raises AwsError; what one look did not get, the next one does."""
         described = self.account.call("sagemaker", "DescribePipelineExecution", PipelineExecutionArn=self.arn)
         # After the status: once that has ended, the list is whole.
-        rows = {
-            row["StepName"]: row
-            for row in self.account.pages(
-                "sagemaker", "ListPipelineExecutionSteps", "PipelineExecutionSteps",
-                PipelineExecutionArn=self.arn, SortOrder="Ascending",
-            )
-        }  # fmt: skip
+        rows = self._rows(self.arn)
         self._select(described)
+        rows |= {name: row for name, row in self._borrowed(described).items() if name not in rows}
         for name, node in self.graph.items():
             if name in rows:
                 self._take(node, self.result.steps[name], rows[name])
@@ -76,6 +73,37 @@ class ExecutionView:
         chosen = described.get("SelectiveExecutionConfig", {}).get("SelectedSteps", [])
         self._selected = {step["StepName"] for step in chosen}
         self.result.selection = " ".join(f"--only {step['StepName']}" for step in chosen)
+
+    def _rows(self, arn: str) -> dict[str, dict[str, Any]]:
+        """The steps of an execution by name, as the service tells them."""
+        rows = self.account.pages(
+            "sagemaker", "ListPipelineExecutionSteps", "PipelineExecutionSteps",
+            PipelineExecutionArn=arn, SortOrder="Ascending",
+        )  # fmt: skip
+        return {row["StepName"]: row for row in rows}
+
+    def _source_rows(self, arn: str) -> dict[str, dict[str, Any]]:
+        """The steps of an execution that has ended, asked for once; none of one that cannot be looked at."""
+        if arn not in self._sources:
+            try:
+                self._sources[arn] = self._rows(arn)
+            except AwsError as error:
+                self._note(f"source {execution_id(arn)}", error)
+                self._sources[arn] = {}
+        return self._sources[arn]
+
+    def _borrowed(self, described: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """What a selective execution takes from another one: the finished steps before those that are selected."""
+        source = described.get("SelectiveExecutionConfig", {}).get("SourcePipelineExecutionArn")
+        if not source:
+            return {}
+        taken = ancestors(self.graph, self._selected) - self._selected
+        mark = {"SelectiveExecutionResult": {"SourcePipelineExecutionArn": source}}
+        return {
+            name: row | mark
+            for name, row in self._source_rows(source).items()
+            if name in taken and row["StepStatus"] == "Succeeded"
+        }
 
     def _take(self, node: Node, record: StepRecord, row: Mapping[str, Any]) -> None:
         """One step as the service tells it; what it left is read when it is done."""
@@ -97,7 +125,13 @@ class ExecutionView:
         record.state = state
 
     def _read_outcome(self, node: Node, record: StepRecord, row: Mapping[str, Any]) -> None:
-        """What a finished step tells: its metrics, a condition's outcome, a version's number, a function's outputs."""
+        """What a finished step tells: its metrics, a condition's outcome, a version's number, a function's outputs.
+
+        Of a step from the cache that may stand in the execution that it comes from alone.
+        """
+        from_elsewhere = row.get("CacheHitResult") or row.get("SelectiveExecutionResult") or {}
+        if not row.get("Metadata") and (source := from_elsewhere.get("SourcePipelineExecutionArn")):
+            row = self._source_rows(source).get(node.name, row)
         metadata = row.get("Metadata", {})
         match node.type:
             case "Processing" | "Training":

@@ -59,6 +59,7 @@ class StubExecution:
     parameters: dict[str, str] = field(default_factory=dict)
     after_retry: list[tuple[str, list[dict[str, Any]]]] = field(default_factory=list)
     selected: list[str] = field(default_factory=list)
+    source: str = ""
     name: str = "by-hand"
     token: str = ""
     seconds: float = 60.0
@@ -171,7 +172,10 @@ class SageMakerStub:
         if isinstance(run, Fault):
             return run
         run.looks += run.looked_at_by == "DescribePipelineExecution"
-        chosen = {"SelectiveExecutionConfig": {"SelectedSteps": [{"StepName": name} for name in run.selected]}}
+        config: dict[str, Any] = {"SelectedSteps": [{"StepName": name} for name in run.selected]}
+        if run.source:
+            config["SourcePipelineExecutionArn"] = run.source
+        chosen = {"SelectiveExecutionConfig": config}
         return {"PipelineExecutionArn": run.arn, "PipelineExecutionStatus": run.frame[0], "CreationTime": BEGAN,
                 "LastModifiedTime": BEGAN + run.seconds, **(chosen if run.selected else {})}  # fmt: skip
 

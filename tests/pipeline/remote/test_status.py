@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sagemaker_stub import BROKEN, EXPIRED, THROTTLED, Fault, SageMakerStub, denied
 from small_jobs import SmallRuns, processing
-from stub_executions import CANDIDATE, add_execution, ending, serve_run
+from stub_executions import CANDIDATE, add_execution, ending, row, serve_run
 from terminal import Terminal
 
 from pipeline.local.execution import LambdaContext
@@ -72,14 +72,36 @@ def test_one_look_at_an_execution_that_goes_on(stub: SageMakerStub, langadapt) -
     assert execution.looks == 1
 
 
-def test_cached_and_selected_steps_are_told_as_such(stub: SageMakerStub, langadapt) -> None:
-    (end, rows) = ending(stub)[-1]
-    rows[1]["CacheHitResult"] = {"SourcePipelineExecutionArn": "arn"}
-    rows[0]["SelectiveExecutionResult"] = {"SourcePipelineExecutionArn": "arn"}
-    add_execution(stub, [(end, rows[:3])], selected=["Train", "Evaluate"])
+def test_cached_steps_are_told_as_such_and_read_where_they_come_from(stub: SageMakerStub, langadapt) -> None:
+    """Of a cached step the service may name the execution alone that it comes from."""
+    frames = ending(stub)
+    source = add_execution(stub, frames[-1:], name="source000000")
+    cached = {"CacheHitResult": {"SourcePipelineExecutionArn": source.arn}}
+    rows = [row for row in frames[-1][1] if row["StepName"] not in ("Train", "Evaluate")]
+    add_execution(stub, [("Succeeded", [*rows, row("Train", **cached), row("Evaluate", **cached)])])
+    code, output, _ = langadapt(*STATUS)
+    assert code == 0
+    assert "Train        Cached         2.0 s  loss=2.12346 steps=7" in output
+    assert "gate open:      bits.candidate 0.5000 <= 1.0000" in output
+
+
+def test_a_selective_execution_shows_what_it_takes_from_another_one(stub: SageMakerStub, langadapt) -> None:
+    frames = ending(stub, candidate=1.25)
+    source = add_execution(stub, frames[-1:], name="source000000")
+    gate = [row for row in frames[-1][1] if row["StepName"] in ("QualityGate", "GateClosed")]
+    more = {"parameters": {"MaxBitsPerByte": "1.1"}, "selected": ["QualityGate"], "source": source.arn}
+    add_execution(stub, [("Failed", gate)], **more)
+    code, output, _ = langadapt(*STATUS, "--json")
+    told = json.loads(output)
+    assert code == 2
+    assert [told["steps"][name]["state"] for name in STEPS] == [*["Cached"] * 3, "Succeeded", "Skipped", "Failed"]
+    assert told["selection"] == "--only QualityGate"
+    assert [condition["holds"] for condition in told["gates"]["QualityGate"]["conditions"]] == [False, True]
+    assert told["notes"] == []
+    frames = [("Succeeded", [row for row in ending(stub)[-1][1] if row["StepName"] == "Train"])]
+    add_execution(stub, frames, selected=["Train"], source=source.arn, name="train0000000")
     told = json.loads(langadapt(*STATUS, "--json")[1])
-    assert [told["steps"][name]["state"] for name in STEPS] == ["Cached", "Cached", "Succeeded", *["NotRun"] * 3]
-    assert told["selection"] == "--only Train --only Evaluate"
+    assert [told["steps"][name]["state"] for name in STEPS] == ["Cached", "Succeeded", *["NotRun"] * 4]
 
 
 def test_figures_that_cannot_be_read_are_told_of(stub: SageMakerStub, langadapt) -> None:
