@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Send nothing: print the requests as JSON.")]
 ExecutionName = Annotated[
-    str | None, typer.Argument(help="Id, name or ARN; default: the newest execution.", metavar="[EXECUTION]")
+    str | None, typer.Argument(help="Id, name or ARN; default: the newest execution.", metavar="EXECUTION")
 ]
 ScheduleName = Annotated[str | None, typer.Option("--name", help="Its name; default: the pipeline's.")]
 

@@ -21,7 +21,7 @@ WAIT_SECONDS = 5.0
 Watched = Annotated[
     str | None,
     typer.Argument(
-        help="Id, name or ARN, or a local run's folder; default: the newest execution.", metavar="[EXECUTION]"
+        help="Id, name or ARN, or a local run's folder; default: the newest execution.", metavar="EXECUTION"
     ),
 ]
 Interval = Annotated[float, typer.Option(min=0.1, help="Seconds between two looks, while something happens.")]

@@ -23,6 +23,8 @@ CALLER = f"arn:aws:sts::{ACCOUNT}:assumed-role/reader/somebody"
 SERVICES = {"SageMaker": "sagemaker", "Logs_20140328": "logs"}
 # Of every list.
 PAGE_ENTRIES = 3
+# A command that never ends shall not keep the tests waiting for ever.
+MOST_REQUESTS = 500
 BEGAN = 1_796_000_000.0
 
 
@@ -114,6 +116,8 @@ class SageMakerStub:
         """What a request in JSON gets."""
         with self.lock:
             self.requests.append((operation, body))
+            if len(self.requests) > MOST_REQUESTS:
+                return Fault(400, "ValidationException", "asked again and again")
             if self.faults.get(operation):
                 return self.faults[operation].pop(0)
             if operation not in service_model(service).operation_names:
