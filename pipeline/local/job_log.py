@@ -7,6 +7,7 @@ is passed over. A log holds every attempt; only the newest one is looked at.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +69,17 @@ class LogFollower:
             warning = line.removeprefix(WARNING_LINE_PREFIX)
             if warning not in self.warnings:
                 self.warnings.append(warning)
+
+
+def told_figures(lines: Iterable[str]) -> tuple[str, Done | None]:
+    """The last metrics line among lines of one attempt, and the last that tells progress; empty and None without."""
+    metric, progress = "", None
+    for line in lines:
+        if line.startswith(METRICS_LINE_PREFIX):
+            metric = line.removeprefix(METRICS_LINE_PREFIX)
+        elif match := _PROGRESS.fullmatch(line):
+            progress = Done(int(match[1]), int(match[2]), match[3])
+    return metric, progress
 
 
 def log_tail(path: Path, tail_bytes: int = 8_192) -> list[str]:

@@ -17,6 +17,7 @@ from pipeline.references import Scope, parameter_values, typed_value
 from pipeline.remote.account import Account
 from pipeline.remote.aws_errors import AwsError
 from pipeline.remote.executions import execution_id
+from pipeline.remote.live_figures import LiveFigures
 from pipeline.remote.step_outputs import output_uris, read_object, sealed_metrics, step_job
 from pipeline.step_graph import Node, build_graph
 from steps.contract import EXIT_DONE, EXIT_GATE_CLOSED, EXIT_TERMINATED, EXIT_USER_ERROR, StepError
@@ -51,6 +52,7 @@ class ExecutionView:
         variables = {"PipelineExecutionId": execution_id(arn), "PipelineExecutionArn": arn, "PipelineName": pipeline}
         self.scope = Scope(parameters, variables)
         self.notes: list[str] = []
+        self._figures = LiveFigures(account, self.notes)
         self._selected: set[str] = set()
         self._read: set[str] = set()
         self._sources: dict[str, dict[str, dict[str, Any]]] = {}
@@ -121,6 +123,10 @@ class ExecutionView:
             record.seconds = max(0.0, ((ended or now) - began).total_seconds())
             record.started = time.monotonic() - record.seconds
         failed_by = row.get("Metadata", {}).get("Fail", {}).get("ErrorMessage")
+        if state == states.EXECUTING and (job := step_job(row)) is not None:
+            self._figures.look(record, job)
+        elif state != states.EXECUTING:
+            record.progress = record.seconds_left = None
         record.error = (failed_by or row.get("FailureReason") or "no reason told") if state == states.FAILED else ""
         record.state = state
 

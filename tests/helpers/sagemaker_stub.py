@@ -242,7 +242,8 @@ class SageMakerStub:
 
     def _GetLogEvents(self, body: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
         lines = self.streams[body["logGroupName"], body["logStreamName"]]
-        first = int(body.get("nextToken", "f/0").removeprefix("f/"))
+        given = len(lines) if body["startFromHead"] is False else 0
+        first = int(body["nextToken"].removeprefix("f/")) if "nextToken" in body else max(0, given - PAGE_ENTRIES)
         events = [{"timestamp": int(BEGAN * 1000) + number, "message": lines[number]}
                   for number in range(first, min(first + PAGE_ENTRIES, len(lines)))]  # fmt: skip
         return {"events": events, "nextForwardToken": f"f/{first + len(events)}", "nextBackwardToken": f"b/{first}"}

@@ -126,6 +126,19 @@ def test_figures_of_another_version_are_no_reason_to_end(stub: SageMakerStub, la
     assert "gate open:" in output
 
 
+def test_logs_that_may_not_be_read_are_told_of_once(stub: SageMakerStub, langadapt) -> None:
+    add_execution(stub, ending(stub))
+    stub.faults["DescribeLogStreams"] = [
+        THROTTLED,
+        denied("logs:DescribeLogStreams"),
+        denied("logs:DescribeLogStreams"),
+    ]
+    code, output, _ = langadapt(*STATUS)
+    assert code == 0
+    assert output.count("figures of steps at work are not shown: logs DescribeLogStreams: ") == 1
+    assert len(stub.sent("DescribeLogStreams")) == 2
+
+
 def test_what_passes_is_lived_through(stub: SageMakerStub, langadapt) -> None:
     add_execution(stub, ending(stub))
     stub.faults["DescribePipelineExecution"] = [THROTTLED, BROKEN]
@@ -171,9 +184,12 @@ def test_what_does_not_pass_is_one_line(stub: SageMakerStub, langadapt, fault: F
 
 def test_on_a_terminal_the_lines_stay_in_place_and_ctrl_c_leaves_the_execution_running(stub: SageMakerStub) -> None:
     execution = add_execution(stub, ending(stub)[:2])
+    logged = ["progress: 10/400 documents", "loading", "metrics: loss=1.5", "progress: 20/400 documents"]
+    stub.streams["/aws/sagemaker/ProcessingJobs", "job-Evaluate/algo-1-1700000000"] = logged
     command = [sys.executable, "-m", "pipeline", *STATUS]
     terminal = Terminal(command, 120, 30, typed=True)
     terminal.wait_for("Evaluate     Executing", 60)
+    terminal.wait_for("20/400 documents  loss=1.5", 20)
     terminal.wait_for("2 of 6 steps", 10)
     terminal.type("\x03")
     code, _ = terminal.end(60)
