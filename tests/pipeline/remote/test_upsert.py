@@ -61,10 +61,16 @@ def test_a_pipeline_is_sent_once_started_listed_and_changed(stand_in: AccountSta
     assert (again.returncode, again.stdout) == (0, "pipeline own: unchanged\n"), again.stderr
     assert [entry["PipelineName"] for entry in sagemaker.list_pipelines()["PipelineSummaries"]].count("own") == 1
     assert stand_in.sent("PUT") == []
-    changed = [*own, "--set", "fine_tune.learning_rate=0.003"]
+    tags = sagemaker.list_tags(ResourceArn=deployed["PipelineArn"])["Tags"]
+    assert tags == [{"Key": "team", "Value": "language"}]
+    changed = [*own, "--set", "fine_tune.learning_rate=0.003", "--set", "aws.tags={team: speech}",
+               "--set", "aws.max_parallel_steps=2"]  # fmt: skip
     told = json.loads(langadapt("upsert", *changed, "--dry-run", "--json")[1])
     assert "step FineTune: Arguments.HyperParameters.learning_rate 0.002 -> 0.003" in told["changes"]
-    assert [entry["operation"] for entry in told["requests"]] == ["UpdatePipeline"]
+    assert "ParallelismConfiguration: (none) -> {'MaxParallelExecutionSteps': 2}" in told["changes"]
+    assert "tag team: language -> speech" in told["changes"]
+    assert [entry["operation"] for entry in told["requests"]] == ["AddTags", "UpdatePipeline"]
+    assert told["requests"][1]["request"]["ParallelismConfiguration"] == {"MaxParallelExecutionSteps": 2}
     assert sagemaker.describe_pipeline(PipelineName="own")["PipelineDefinition"] == deployed["PipelineDefinition"]
     started = run_process("start", *own, "--param", "MaxBitsPerByte=0.9", "--name", "first")
     assert started.returncode == 0, started.stderr
