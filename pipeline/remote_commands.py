@@ -171,15 +171,14 @@ def schedule_set(
 ) -> int:
     """Start executions at these times, with these parameters; one schedule of a name."""
     from pipeline.local.run import split_parameters
-    from pipeline.remote.schedule import schedule_request, set_schedule
-    from pipeline.remote.start import deployed_definition, required_pipeline
+    from pipeline.remote.schedule import check_schedule, schedule_request, set_schedule
+    from pipeline.remote.start import required_pipeline
 
     settings, writes = opened(preset, config, overrides, dry_run)
+    given, name = split_parameters(param or ()), name or settings.aws.pipeline_name
+    role_arn = check_schedule(name, expression, time_zone, settings.aws.scheduler_role_arn)
     deployed = required_pipeline(writes.account, settings.aws.pipeline_name)
-    request = schedule_request(
-        name or settings.aws.pipeline_name, expression, time_zone, deployed, deployed_definition(deployed),
-        split_parameters(param or ()), settings.aws.scheduler_role_arn,
-    )  # fmt: skip
+    request = schedule_request(name, expression, time_zone, role_arn, deployed, given)
     outcome = set_schedule(writes, request)
     told = f"schedule {request['Name']}: {outcome}, {expression} {time_zone}"
     return answer(writes, {"name": request["Name"], "outcome": outcome}, [told], as_json)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.remote.account import Account
 from pipeline.remote.aws_errors import AwsError
-from pipeline.remote.start import checked_parameters
+from pipeline.remote.start import checked_parameters, deployed_definition
 from pipeline.remote.writes import Writes, request_token
 from steps.contract import ConfigError, nearest_name
 
@@ -24,15 +24,8 @@ SET_MEMBERS = (
 MAX_EVENT_AGE_SECONDS, MAX_RETRIES = 3_600, 5
 
 
-def schedule_request(
-    name: str, expression: str, time_zone: str, deployed: Mapping[str, Any], definition: Mapping[str, Any],
-    given: Mapping[str, str], role_arn: str | None,
-) -> dict[str, Any]:  # fmt: skip
-    """The request that sets a schedule of a deployed pipeline (as DescribePipeline tells it).
-
-    given: values of parameters as texts, by name; the others keep their defaults at each start.
-    Raises ConfigError for what Scheduler or the definition does not take.
-    """
+def check_schedule(name: str, expression: str, time_zone: str, role_arn: str | None) -> str:
+    """The role that Scheduler starts executions with. Raises ConfigError for what Scheduler does not take."""
     from zoneinfo import available_timezones
 
     if not SCHEDULE_NAME.fullmatch(name):
@@ -46,6 +39,18 @@ def schedule_request(
     if role_arn is None:
         remedy = "Name the role that EventBridge Scheduler starts executions with."
         raise ConfigError("aws.scheduler_role_arn", "not set", limit="a role's ARN", remedy=remedy)
+    return role_arn
+
+
+def schedule_request(
+    name: str, expression: str, time_zone: str, role_arn: str, deployed: Mapping[str, Any], given: Mapping[str, str]
+) -> dict[str, Any]:
+    """The request that sets a schedule of a deployed pipeline (as DescribePipeline tells it).
+
+    given: values of parameters as texts, by name; the others keep their defaults at each start.
+    Raises ConfigError for a parameter that the deployed definition does not take.
+    """
+    parameters = checked_parameters(deployed_definition(deployed), given)
     return {
         "Name": name,
         "ScheduleExpression": expression,
@@ -56,7 +61,7 @@ def schedule_request(
         "Target": {
             "Arn": deployed["PipelineArn"],
             "RoleArn": role_arn,
-            "SageMakerPipelineParameters": {"PipelineParameterList": checked_parameters(definition, given)},
+            "SageMakerPipelineParameters": {"PipelineParameterList": parameters},
             "RetryPolicy": {"MaximumEventAgeInSeconds": MAX_EVENT_AGE_SECONDS, "MaximumRetryAttempts": MAX_RETRIES},
         },
     }
