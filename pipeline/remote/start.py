@@ -12,6 +12,7 @@ from typing import Any
 from pipeline.local.selection import ancestors, select
 from pipeline.references import as_text, parameter_values
 from pipeline.remote.account import Account
+from pipeline.remote.aws_errors import AwsError
 from pipeline.remote.executions import find_execution, list_executions
 from pipeline.remote.upsert import deployed_pipeline
 from pipeline.remote.writes import Writes, request_token
@@ -55,7 +56,14 @@ def start_request(
 
 def start(writes: Writes, request: Mapping[str, Any]) -> str:
     """Starts an execution and returns its ARN, empty for a dry run. Raises AwsError."""
-    return writes.send("sagemaker", "StartPipelineExecution", **request).get("PipelineExecutionArn", "")
+    try:
+        return writes.send("sagemaker", "StartPipelineExecution", **request).get("PipelineExecutionArn", "")
+    except AwsError as error:
+        if not error.may_pass:
+            raise
+        # It may have been started all the same, the answer being lost.
+        remedy = f"Give the same command with --name {request['PipelineExecutionDisplayName']}: that starts it once."
+        raise AwsError(error.subject, error.value, remedy=remedy, kind=error.kind, code=error.code) from error
 
 
 def required_pipeline(account: Account, pipeline: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from sagemaker_stub import THROTTLED, Fault, SageMakerStub, denied
+from sagemaker_stub import BROKEN, THROTTLED, Fault, SageMakerStub, denied
 from stub_executions import GATED, add_execution, ending, job_row, row
 
 GROUP = "/aws/sagemaker/TrainingJobs"
@@ -77,6 +77,18 @@ def test_a_pipeline_that_is_not_there_and_an_action_that_is_not_allowed(stub: Sa
     assert code == 1
     assert "assumed-role/reader/somebody may not sagemaker:StartPipelineExecution" in told["value"]
     assert told["remedy"] == "Allow sagemaker:StartPipelineExecution in its policies."
+
+
+def test_a_start_whose_answer_is_lost_can_be_given_again(stub: SageMakerStub, langadapt) -> None:
+    stub.deploy(GATED)
+    stub.faults["StartPipelineExecution"] = [BROKEN]
+    code, _, errors = langadapt("start")
+    assert code == 1
+    (lost,) = stub.sent("StartPipelineExecution")
+    name = lost["PipelineExecutionDisplayName"]
+    assert f"Give the same command with --name {name}: that starts it once." in errors
+    assert langadapt("start", "--name", name)[0] == 0
+    assert stub.sent("StartPipelineExecution")[1] == lost
 
 
 def test_an_execution_is_stopped_once_and_ends_as_stopped(stub: SageMakerStub, langadapt) -> None:
