@@ -33,9 +33,10 @@ README_WORDS = {
     "data.conversations=az_qa.jsonl": "data.conversations={folder}/conversations.jsonl",
     "data.extra_heldout=az_heldout_wiki.jsonl": "data.extra_heldout={folder}/extra.txt",
     "own.yaml": "{folder}/own.yaml",
+    "base_model": "{folder}/base",
 }
 # Commands that an AWS account answers: moto's server, or for what moto does not have a stub of the service.
-ACCOUNT_COMMANDS = ("upsert", "start", "executions", "schedule")
+ACCOUNT_COMMANDS = ("push", "upsert", "start", "executions", "schedule", "models --remote")
 STUBBED_COMMANDS = ("status", "logs", "stop", "retry")
 
 
@@ -118,7 +119,8 @@ def test_the_commands_of_the_readme(
     if words[0] == "run" and "--help" not in words:
         # A registry of its own: no candidate of this test is better than the version that another command approves.
         words += ["--config", str(PRESET), "--registry", str(place.folder / "registry-of-readme")]
-    with answering(words[0], place, account) as variables:
+    name_of_command = f"{words[0]} --remote" if "--remote" in words else words[0]
+    with answering(name_of_command, place, account) as variables:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         shown = place.langadapt(*words)
