@@ -12,6 +12,7 @@ from typing import Any
 from pipeline import execution_record as states
 from pipeline.conditions import evaluate
 from pipeline.execution_record import GateResult, RunResult, StepRecord
+from pipeline.lint.steps import in_order, list_steps
 from pipeline.local.selection import ancestors
 from pipeline.references import Scope, parameter_values, typed_value
 from pipeline.remote.account import Account
@@ -19,7 +20,7 @@ from pipeline.remote.aws_errors import AwsError
 from pipeline.remote.executions import execution_id
 from pipeline.remote.live_figures import LiveFigures
 from pipeline.remote.step_outputs import output_uris, read_object, sealed_metrics, step_job
-from pipeline.step_graph import Node, build_graph
+from pipeline.step_graph import Node
 from steps.contract import EXIT_DONE, EXIT_GATE_CLOSED, EXIT_TERMINATED, EXIT_USER_ERROR, StepError
 
 STATES = {
@@ -39,7 +40,7 @@ class ExecutionView:
         self.account, self.arn, self.folder = account, arn, folder
         answer = account.call("sagemaker", "DescribePipelineDefinitionForExecution", PipelineExecutionArn=arn)
         definition = json.loads(answer["PipelineDefinition"])
-        self.graph = build_graph(definition)
+        self.graph = graph_of(definition)
         given = account.pages(
             "sagemaker", "ListPipelineParametersForExecution", "PipelineParameters", PipelineExecutionArn=arn
         )
@@ -248,3 +249,16 @@ class ExecutionView:
             result.failure = f"{failed[0]}: {result.steps[failed[0]].error}"
         elif result.exit_code == EXIT_USER_ERROR:
             result.failure = described.get("FailureReason") or "no reason told"
+
+
+def graph_of(definition: Mapping[str, Any]) -> dict[str, Node]:
+    """The steps by name, each after all that it needs, of any type that the service knows."""
+    listed = {step.name: step for step in list_steps(definition)}
+    graph = {}
+    for step in in_order(listed)[0]:
+        # Such as $.Steps[3].Arguments.IfSteps[0].
+        outcome = step.path.rpartition(".Arguments.")[2].startswith("IfSteps")
+        needs = frozenset(name for name in step.needs() if name in listed)
+        branch = (step.inside, outcome) if step.inside else None
+        graph[step.name] = Node(step.name, step.type, step.definition, needs, branch)
+    return graph

@@ -12,6 +12,8 @@ from stub_executions import CANDIDATE, add_execution, ending, row, serve_run
 from terminal import Terminal
 
 from pipeline.local.execution import LambdaContext
+from pipeline.remote.execution_view import graph_of
+from pipeline.step_graph import build_graph
 
 STATUS = ("status", "--interval", "0.1")
 STEPS = ["Resolve", "Train", "Evaluate", "QualityGate", "Register", "GateClosed"]
@@ -102,6 +104,18 @@ def test_a_selective_execution_shows_what_it_takes_from_another_one(stub: SageMa
     add_execution(stub, frames, selected=["Train"], source=source.arn, name="train0000000")
     told = json.loads(langadapt(*STATUS, "--json")[1])
     assert [told["steps"][name]["state"] for name in STEPS] == ["Cached", "Succeeded", *["NotRun"] * 4]
+
+
+def test_a_pipeline_of_others_is_shown_whatever_its_steps_are(stub: SageMakerStub, langadapt) -> None:
+    steps = [{"Name": "Search", "Type": "Tuning", "Arguments": {}},
+             {"Name": "Score", "Type": "Transform", "Arguments": {}, "DependsOn": ["Search"]},
+             {"Name": "Ask", "Type": "Callback", "Arguments": {}, "DependsOn": ["Score"]}]  # fmt: skip
+    execution = add_execution(stub, [("Failed", [row("Search"), row("Score", "Failed", FailureReason="no capacity")])])
+    execution.definition = {"Version": "2020-12-01", "Steps": steps[::-1]}
+    code, output, _ = langadapt(*STATUS)
+    assert code == 1
+    assert [line.split()[:2] for line in rows_of(output)] == [["Search", "Succeeded"], ["Score", "Failed"]]
+    assert "Score: no capacity" in output
 
 
 def test_figures_that_cannot_be_read_are_told_of(stub: SageMakerStub, langadapt) -> None:
@@ -239,3 +253,12 @@ def test_a_recorded_execution_and_a_local_run_print_the_same_rows(
     assert same.sub("", here[1]) == same.sub("", there[1])
     assert "loss=2.5 steps=7" in here[1]
     assert ("FAILED" in here[1]) == (code == 2)
+
+
+def test_steps_stand_in_the_order_of_a_local_run(compiled_text) -> None:
+    definition = json.loads(compiled_text("laptop", "ablation=true"))
+    here, there = build_graph(definition), graph_of(definition)
+    assert list(here) == list(there)
+    assert [(node.needs, node.branch) for node in here.values()] == [
+        (node.needs, node.branch) for node in there.values()
+    ]
