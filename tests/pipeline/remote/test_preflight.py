@@ -16,6 +16,7 @@ from pipeline.__main__ import command_code
 from pipeline.config import load_config
 from pipeline.local.run import STEP_MODULES
 from pipeline.remote.account import Account
+from pipeline.remote.aws_errors import AwsError
 from pipeline.remote.code_upload import upload_code
 from pipeline.remote.preflight import is_ready, preflight
 from pipeline.remote.preflight_checks import MISSING, NOT_ALLOWED, NOT_PRICED, OK, Check, trusts
@@ -98,13 +99,16 @@ def settings(made: list[str], quotas: Quotas) -> list[str]:
 
 
 @pytest.fixture
-def look(compiled_text: Callable[..., str]) -> Callable[..., dict[str, Check]]:
-    """The checks by name, for overrides and parameters."""
+def look(compiled_text: Callable[..., str], settings: list[str]) -> Callable[..., dict[str, Check]]:
+    """The checks by name, for parameters; others: what stands in the place of settings, by their names."""
 
-    def checks(overrides: list[str], *more: str, **given: str) -> dict[str, Check]:
-        config = load_config("laptop", overrides=[*overrides, *more])
-        definition = json.loads(compiled_text("laptop", *overrides, *more))
-        return {check.name: check for check in preflight(config, definition, Account(REGION), given)}
+    def checks(others: dict[str, str] | None = None, **given: str) -> dict[str, Check]:
+        text = compiled_text("laptop", *settings)
+        own = dict(setting.split("=", 1) for setting in settings)
+        for name, value in (others or {}).items():
+            text = text.replace(json.dumps(own[name])[1:-1], value)
+        config = load_config("laptop", overrides=settings)
+        return {check.name: check for check in preflight(config, json.loads(text), Account(REGION), given)}
 
     return checks
 
@@ -115,7 +119,7 @@ def names(found: dict[str, Check], state: str) -> list[str]:
 
 def test_an_account_that_has_everything_is_ready(look: Any, settings: list[str], stand_in: AccountStandIn) -> None:
     stand_in.seen.clear()
-    found = look(settings)
+    found = look()
     assert names(found, MISSING) == names(found, NOT_ALLOWED) == []
     assert names(found, NOT_PRICED) == ["price of the run"]
     kinds = [name.split()[0] for name in names(found, OK)]
@@ -140,16 +144,17 @@ def test_what_is_missing_is_told_with_its_remedy(look: Any, settings: list[str],
     boto3.client("s3", region_name=REGION).put_object(
         Bucket=bucket, Key=f"{prefix.removeprefix(f's3://{bucket}/')}half.txt", Body=b"text"
     )
-    other = {"aws.bucket": bucket, "aws.image_uri": f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/none@sha256:{'1' * 64}",
+    image = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/none@sha256:{'1' * 64}"
+    other = {"aws.bucket": bucket,
              "serving.image_uri": f"{ACCOUNT}.dkr.ecr.eu-west-1.amazonaws.com/there@sha256:{'1' * 64}",
              "aws.role_arn": f"arn:aws:iam::{ACCOUNT}:role/none",
              "aws.resolve_inputs_function_arn": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:none"}  # fmt: skip
-    found = look(settings, *(f"{name}={value}" for name, value in other.items()), CorpusUri=prefix)
+    found = look(other, CorpusUri=prefix, ImageUri=image)
     told = {name: check.text for name, check in found.items() if check.state == MISSING}
     expected = [
         "role arn:aws:iam::123456789012:role/none: there is none of this name. Make it, or set aws.role_arn.",
         f"function arn:aws:lambda:{REGION}:{ACCOUNT}:function:none: there is none of this name. Deploy it,",
-        f"image {other['aws.image_uri']}: there is no such repository. Make it and push the image",
+        f"image {image}: there is no such repository. Make it and push the image",
         f"image {other['serving.image_uri']}: in region eu-west-1. Push it to ECR in us-west-2.",
         f"data {prefix}: pushed in part. Give the same langadapt push again: it goes on.",
         f"data s3://{bucket}/langadapt/inputs/base_model/: nothing there for TrainTokenizer, AdaptVocabulary, ",
@@ -178,7 +183,7 @@ def test_what_may_not_be_looked_at_is_told_and_stops_nothing(
         return quotas.answer(request)
 
     stand_in.in_the_way = deny
-    found = look(settings)
+    found = look()
     assert is_ready([*found.values()])
     denied = [found[name].text for name in names(found, NOT_ALLOWED)]
     assert len(denied) == 2
@@ -187,13 +192,10 @@ def test_what_may_not_be_looked_at_is_told_and_stops_nothing(
     assert denied[1].endswith("Allow servicequotas:ListServiceQuotas in its policies.")
 
 
-def test_credentials_that_do_not_work_end_it(
-    look: Any, settings: list[str], stand_in: AccountStandIn, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_credentials_that_do_not_work_end_it(look: Any, stand_in: AccountStandIn) -> None:
     stand_in.in_the_way = lambda request: (400, b"<Error><Code>ExpiredToken</Code><Message>expired</Message></Error>")
-    words = [word for setting in settings for word in ("--set", setting)]
-    assert command_code(["preflight", *words], as_json=False) == 1
-    assert capsys.readouterr().err.startswith("error: AWS credentials: ExpiredToken")
+    with pytest.raises(AwsError, match="AWS credentials: ExpiredToken"):
+        look()
 
 
 def test_the_command_exits_with_1_where_something_is_missing(
