@@ -32,7 +32,8 @@ from sagemaker.mlops.workflow.steps import CacheConfig, ProcessingStep, Step, Tr
 from sagemaker.train.model_trainer import ModelTrainer
 
 from pipeline.code_archive import STEPS_FOLDER, code_archive
-from pipeline.config import JobSection, PipelineConfig, TrainingJobSection, config_digest
+from pipeline.config import PipelineConfig, config_digest
+from pipeline.config_sections import JobSection, TrainingJobSection
 from pipeline.instances import has_local_storage
 from pipeline.job_parts import OUTPUT_NAME, channel, flag, metric_definition, processing_input, processing_output
 from pipeline.shown_texts import described

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.config import PLACEHOLDER_ACCOUNT, PipelineConfig
+from pipeline.config import PipelineConfig
+from pipeline.config_sections import PLACEHOLDER_ACCOUNT
 from steps.contract import ConfigError
 
 # Settings that a definition carries into the account.
