@@ -35,6 +35,8 @@ STEP_TYPES = (
     "InferenceComponent", "Lineage", "Job", "Cleanup", "ForEach",
 )  # fmt: skip
 STEP_NAME = re.compile(r"[A-Za-z0-9\-_]{1,64}")
+# By the members of PipelineExecutionStep, which repeats them.
+MAX_TEXT_CHARACTERS = {"DisplayName": 256, "Description": 3_072}
 COMMON_MEMBERS = ("Name", "Type", "Arguments", "DisplayName", "Description", "DependsOn")
 # What steps carry beside the common members, of the types whose members are known here.
 OWN_MEMBERS = {
@@ -175,6 +177,11 @@ def _members_findings(step: Mapping[str, Any], path: str) -> Iterator[Finding]:
         # A function may be called without arguments.
         if needed not in step and not (kind == "Lambda" and needed == "Arguments"):
             yield Finding(f"{path}.{needed}", "missing", "required", f"Give it with each {kind} step.", name)
+    for text, most in MAX_TEXT_CHARACTERS.items():
+        shown = step.get(text, "")
+        if not isinstance(shown, str) or len(shown) > most:
+            value = f"{len(shown)} characters" if isinstance(shown, str) else as_text(shown)
+            yield Finding(f"{path}.{text}", value, f"a text of {most} characters", "Shorten it.", name)
     if "CacheConfig" in step:
         yield from _cache_findings(step["CacheConfig"], f"{path}.CacheConfig", name)
     for index, policy in enumerate(step.get("RetryPolicies") or []):

@@ -255,6 +255,8 @@ def disagreements(definition: dict[str, Any]) -> list[Mutation]:
         (at(prepare, "RetryPolicies", 0, "ExceptionType", 0), "Step.SERVICE_FAULTS", None),
         (at(prepare, "RetryPolicies", 0, "MaxAttempts"), 21, None),
         (at(prepare, "RetryPolicies", 0, "ExpireAfterMin"), 10, at(prepare, "RetryPolicies", 0)),
+        (at(prepare, "DisplayName"), "x" * 257, None),
+        (at(prepare, "Description"), "x" * 3_073, None),
         (at("ResolveInputs", "FunctionArn"), DROPPED, None),
         (at(evaluate, "Name"), prepare, None),
         (at(evaluate, "Type"), "Procesing", None),
