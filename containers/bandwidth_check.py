@@ -19,10 +19,11 @@ from pathlib import Path
 from containers.failure_message import say
 from containers.host_devices import processes_per_host
 from containers.instance_types import INSTANCE_TYPES
-from containers.job_configuration import Launch, seconds_variable
+from containers.job_configuration import Launch
 from containers.launch_errors import LaunchError
 from containers.network_settings import LAUNCH_PREFIX
 from containers.step_process import Watch, supervise, torchrun
+from containers.variables import seconds_variable
 
 SWITCH = "LANGADAPT_ALL_REDUCE_CHECK"
 FLOOR = "LANGADAPT_ALL_REDUCE_FLOOR_GB_PER_SECOND"

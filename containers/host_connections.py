@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from containers.host_messages import Channel, close_all
-from containers.job_configuration import Launch, port_variable, rendezvous_host, rendezvous_port, seconds_variable
+from containers.job_configuration import Launch
 from containers.launch_errors import EXIT_TERMINATED, EXIT_USER_ERROR, STOPPED_LINE, Ended, LaunchError
+from containers.rendezvous import HOSTS_PORT, check_name, hosts_port, rendezvous_host, take_port
+from containers.variables import seconds_variable
 
 # Hosts come up minutes apart: their images have to be pulled.
 DEFAULT_MEETING_SECONDS = 900.0
@@ -60,9 +62,9 @@ class Hosts:
     def __init__(self, launch: Launch) -> None:
         self._names, self._own, self._key = launch.hosts, launch.host, launch.key
         self._first = launch.hosts[0]
-        self._address = (rendezvous_host(launch), port_variable("LANGADAPT_HOSTS_PORT", rendezvous_port() + 1))
+        self._address = (rendezvous_host(launch.hosts), hosts_port())
         self._meeting_seconds = seconds_variable("LANGADAPT_MEETING_SECONDS", DEFAULT_MEETING_SECONDS)
-        self._lost_seconds = seconds_variable("LANGADAPT_LOST_SECONDS", LOST_SECONDS)
+        self._lost_seconds = seconds_variable("LANGADAPT_LOST_SECONDS", LOST_SECONDS, at_least=1)
         self._peers: dict[str, Channel] = {}
         self._strangers: list[Channel] = []
         self._alive_at = self._tried_at = 0.0
@@ -82,16 +84,9 @@ class Hosts:
         return max(self._news, key=lambda news: news.weight, default=None)
 
     def _listen(self) -> socket.socket:
-        listener = socket.socket(socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            # All of its own addresses: its name may resolve to one that the others do not see.
-            listener.bind(("127.0.0.1" if self._address[0].startswith("127.") else "", self._address[1]))
-        except OSError as error:
-            listener.close()
-            raise LaunchError(
-                f"LANGADAPT_HOSTS_PORT: {self._address[1]}: {error.strerror}. Name a port that is free."
-            ) from error
+        host, port = self._address
+        # All of its own addresses: its name may resolve to one that the others do not see.
+        listener = take_port(HOSTS_PORT, port, host, "127.0.0.1" if host.startswith("127.") else "")
         listener.listen(LISTENING)
         listener.setblocking(False)
         return listener
@@ -135,7 +130,8 @@ class Hosts:
         if time.monotonic() - self._tried_at < RETRY_SECONDS:
             return
         self._tried_at = time.monotonic()
-        with suppress(OSError):
+        # A name may be none: the line for those that are late says so.
+        with suppress(OSError, UnicodeError):
             channel = Channel(socket.create_connection(self._address, timeout=2.0))
             channel.send(kind="greeting", key=self._key, host=self._own)
             deadline = time.monotonic() + 2.0
@@ -219,6 +215,7 @@ class Hosts:
                 self._peers[self._first].send(kind="arrived", at=at, value=value)
                 is_told = True
             if time.monotonic() > deadline + (LATER_SECONDS if is_told else 0):
+                check_name(self._address[0])
                 raise LaunchError(self._late_line(at))
             time.sleep(POLL_SECONDS)
         return self._decided[at]

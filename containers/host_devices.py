@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from containers.instance_types import INSTANCE_TYPES
 from containers.launch_errors import LaunchError
+from containers.variables import whole_number
 
 GPU_DEVICES = "/dev/nvidia[0-9]*"
 
@@ -18,9 +19,9 @@ def processes_per_host(variables: Mapping[str, str] = os.environ, pattern: str =
     pattern: of the GPUs' device files.
     """
     if given := variables.get("LANGADAPT_PROCESSES"):
-        if not given.isdecimal() or int(given) < 1:
-            raise LaunchError(f"LANGADAPT_PROCESSES: {given}; limit a whole number from 1. Change the variable.")
-        return int(given)
+        if not (processes := whole_number(given)):
+            raise LaunchError(f"LANGADAPT_PROCESSES: {given:.80}; limit a whole number from 1. Change the variable.")
+        return processes
     return max(1, len(visible_gpus(variables, len(glob.glob(pattern)))))
 
 
@@ -34,7 +35,8 @@ def visible_gpus(variables: Mapping[str, str], gpus: int) -> list[str]:
         return [str(number) for number in range(gpus)]
     visible: list[str] = []
     for name in (word.strip() for word in given.split(",")):
-        if not (name.startswith(("GPU-", "MIG-")) or (name.isdecimal() and int(name) < gpus)):
+        number = whole_number(name)
+        if not (name.startswith(("GPU-", "MIG-")) or (number is not None and number < gpus)):
             break
         visible.append(name)
     return visible

@@ -12,11 +12,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from containers.launch_errors import LaunchError
+from containers.rendezvous import rendezvous_host
+from containers.variables import whole_number
 
 CONTAINER_ROOT = "/opt/ml"
 # Where the service looks for a failure's line.
 MESSAGE_FILES = {"processing": "output/message", "training": "output/failure"}
-DEFAULT_RENDEZVOUS_PORT = 7777
 LOOPBACK_ADDRESSES = ("127.", "localhost", "::1")
 # Below the root, the launcher's own: what it unpacks there replaces what was there.
 OWN_FOLDER = "code"
@@ -51,7 +52,7 @@ class Launch:
     def is_loopback(self) -> bool:
         """True where the hosts are processes of one machine, such as a laptop."""
         by_interface = self.network_interface in ("lo", "lo0")
-        return by_interface or rendezvous_host(self).startswith(LOOPBACK_ADDRESSES)
+        return by_interface or rendezvous_host(self.hosts).startswith(LOOPBACK_ADDRESSES)
 
     @property
     def key(self) -> str:
@@ -244,36 +245,4 @@ def step_name(name: Any) -> str:
 
 def host_number(host: str) -> tuple[int, str]:
     """Sorts algo-2 before algo-10."""
-    number = host.rpartition("-")[2]
-    return (int(number) if number.isdecimal() and number.isascii() else 0, host)
-
-
-# --- where processes meet ---------------------------------------------------------------------------------------------
-
-
-def rendezvous_host(launch: Launch) -> str:
-    """Where torchrun's processes meet: LANGADAPT_RENDEZVOUS_HOST, else the first host."""
-    return os.environ.get("LANGADAPT_RENDEZVOUS_HOST", launch.hosts[0])
-
-
-def port_variable(name: str, default: int) -> int:
-    """A port. Raises LaunchError for what is none."""
-    given = os.environ.get(name, str(default))
-    if not (given.isdecimal() and 0 < int(given) < 65_536):
-        raise LaunchError(f"{name}: {given}; limit a port, 1 to 65535. Change the variable.")
-    return int(given)
-
-
-def seconds_variable(name: str, default: float) -> float:
-    """A number of seconds, or of another unit, from 0. Raises LaunchError for what is none."""
-    given = os.environ.get(name)
-    if given is None:
-        return default
-    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", given):
-        raise LaunchError(f"{name}: {given:.80}; limit a number from 0. Change the variable.")
-    return float(given)
-
-
-def rendezvous_port() -> int:
-    """LANGADAPT_RENDEZVOUS_PORT, else 7777."""
-    return port_variable("LANGADAPT_RENDEZVOUS_PORT", DEFAULT_RENDEZVOUS_PORT)
+    return (whole_number(host.rpartition("-")[2]) or 0, host)

@@ -36,7 +36,8 @@ from containers.host_devices import check_gpus, processes_per_host
 from containers.job_configuration import CONTAINER_ROOT, MESSAGE_FILES, OWN_FOLDER, Launch, job_kind, read_job
 from containers.launch_errors import EXIT_BUG, EXIT_TERMINATED, EXIT_USER_ERROR, STOPPED_LINE, Ended, LaunchError
 from containers.network_settings import network_line, network_variables
-from containers.step_process import Watch, parent_process, run_step, step_environment
+from containers.rendezvous import check_rendezvous
+from containers.step_process import Watch, needs_torchrun, parent_process, run_step, step_environment
 from containers.stop_signals import StopSignals
 
 # What a full or read-only disk answers, which a person can mend.
@@ -100,6 +101,10 @@ def do_part(root: Path, launch: Launch, watch: Watch) -> Ended:
     if watch.hosts is not None:
         say(network_line(launch, processes_per_host(), network_variables(launch), os.environ))
         watch.hosts.meet("start", None, watch.is_over)
+    # With several hosts only now, so that the others hear of it.
+    if needs_torchrun(launch, processes_per_host()) and not watch.is_over() and not watch.news():
+        check_rendezvous(launch.hosts, launch.host_index)
+    if watch.hosts is not None:
         if is_wanted(launch) and not watch.hosts.news and not watch.is_over():
             check_bandwidth(launch, root, step_environment(launch, code, code_digest), watch)
         if watch.hosts.news:

@@ -14,12 +14,14 @@ from containers.failure_message import describe_end, say
 from containers.heartbeat import DEFAULT_HEARTBEAT_SECONDS, Heartbeat
 from containers.host_connections import Hosts, News, after_news
 from containers.host_devices import processes_per_host
-from containers.job_configuration import Launch, rendezvous_host, rendezvous_port, seconds_variable
+from containers.job_configuration import Launch
 from containers.launch_errors import Ended, LaunchError
 from containers.memory_kills import memory_kills
 from containers.network_settings import network_variables
 from containers.process_tree import end_tree, kill_tree
+from containers.rendezvous import rendezvous_host, rendezvous_port
 from containers.stop_signals import StopSignals
+from containers.variables import seconds_variable, whole_number
 
 WATCH_SECONDS = 0.5
 # Between SIGTERM and SIGKILL the service gives a job so long; its workers have a little less.
@@ -64,15 +66,19 @@ def parent_process() -> int | None:
 
     Not os.getppid(): where the parent ended before this line ran, that is already somebody else.
     """
-    given = os.environ.get("LANGADAPT_PARENT_PROCESS")
-    if given is None:
+    if not (given := os.environ.get("LANGADAPT_PARENT_PROCESS")):
         return None
-    if not given.isdecimal():
-        raise LaunchError(f"LANGADAPT_PARENT_PROCESS: {given}; limit the id of a process. Change the variable.")
-    return int(given)
+    if (parent := whole_number(given)) is None:
+        raise LaunchError(f"LANGADAPT_PARENT_PROCESS: {given:.80}; limit the id of a process. Change the variable.")
+    return parent
 
 
 # --- command line and variables ---------------------------------------------------------------------------------------
+
+
+def needs_torchrun(launch: Launch, processes: int) -> bool:
+    """True where all hosts together have more than one training process. processes: of each host."""
+    return launch.kind == "training" and processes * len(launch.hosts) > 1
 
 
 def torchrun(launch: Launch, processes: int) -> list[str]:
@@ -80,7 +86,7 @@ def torchrun(launch: Launch, processes: int) -> list[str]:
     return [
         sys.executable, "-m", "torch.distributed.run",
         f"--nnodes={len(launch.hosts)}", f"--node-rank={launch.host_index}", f"--nproc-per-node={processes}",
-        "--rdzv-backend=static", f"--master-addr={rendezvous_host(launch)}", f"--master-port={rendezvous_port()}",
+        "--rdzv-backend=static", f"--master-addr={rendezvous_host(launch.hosts)}", f"--master-port={rendezvous_port()}",
     ]  # fmt: skip
 
 
@@ -88,7 +94,7 @@ def command_line(launch: Launch, processes: int) -> list[str]:
     """The step's command, under torchrun where all hosts together have more than one training process."""
     folders = [f"--{name}={folder}" for name, folder in launch.folders.items()]
     step = [f"steps.{launch.step}", *folders, *launch.arguments]
-    if launch.kind == "processing" or processes * len(launch.hosts) == 1:
+    if not needs_torchrun(launch, processes):
         return [sys.executable, "-m", *step]
     # Without `--` torchrun takes a step's flags for abbreviations of its own.
     return [*torchrun(launch, processes), "-m", "--", *step]

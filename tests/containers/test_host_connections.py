@@ -162,6 +162,29 @@ def test_a_port_in_use_is_named(port):
         host(0)
 
 
+def test_torchruns_own_port_is_refused_for_the_launchers(port, monkeypatch):
+    monkeypatch.setenv("LANGADAPT_RENDEZVOUS_PORT", str(port))
+    with pytest.raises(LaunchError, match=rf"^LANGADAPT_HOSTS_PORT: {port}; limit another port than LANGADAPT_REND"):
+        host(0)
+
+
+def test_a_first_host_whose_name_is_none_is_named(port, monkeypatch):
+    monkeypatch.setenv("LANGADAPT_MEETING_SECONDS", "0.2")
+    monkeypatch.setenv("LANGADAPT_RENDEZVOUS_HOST", "no-such-host.invalid")
+    for index in range(2):
+        one = host(index)
+        with pytest.raises(LaunchError, match=r"^LANGADAPT_RENDEZVOUS_HOST: no-such-host\.invalid cannot be resolved"):
+            one.meet("start", None, never)
+        leave(one)
+
+
+@pytest.mark.parametrize("given", ["0", "0.9", "", "x", "9" * 5_000])
+def test_a_silence_that_loses_every_host_is_refused(port, monkeypatch, given):
+    monkeypatch.setenv("LANGADAPT_LOST_SECONDS", given)
+    with pytest.raises(LaunchError, match=r"^LANGADAPT_LOST_SECONDS: .*; limit a number from 1\. Change the variable"):
+        host(0)
+
+
 LEFT_ALONE = Ended(1, "error: process 0 of 2: another process ended and left it alone", is_consequence=True)
 LOST = News("algo-2", "its connection was closed")
 

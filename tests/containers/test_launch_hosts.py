@@ -1,5 +1,6 @@
 """Two hosts on loopback under real torchruns, with a step of some lines: one is lost, or fails."""
 
+import socket
 from pathlib import Path
 
 from container_tree import Container, kill_host, loopback_hosts, wait_for
@@ -41,3 +42,30 @@ def test_a_failed_host_ends_the_other_with_its_line(tmp_path):
         assert launcher.returncode == 1, errors
     assert message(containers[1]) == failing["fails"]
     assert message(containers[0]) == "error: algo-2 failed: loss: nan; limit a finite number."
+
+
+def test_a_port_of_torchruns_that_is_in_use_is_named_on_every_host(tmp_path):
+    meeting = loopback_hosts()
+    port = int(meeting["LANGADAPT_RENDEZVOUS_PORT"])
+    with socket.create_server(("127.0.0.1", port)):
+        containers, launchers = start_two(tmp_path, meeting, {}, {})
+        for launcher in launchers:
+            _, errors = launcher.communicate(timeout=60)
+            assert launcher.returncode == 1, errors
+    line = f"LANGADAPT_RENDEZVOUS_PORT: {port}: Address already in use. Name a port that is free."
+    assert [message(container) for container in containers] == [f"error: {line}", f"error: algo-1 failed: {line}"]
+
+
+def test_processes_of_one_host_that_cannot_meet(tmp_path):
+    container = Container(tmp_path)
+    container.training()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        given = {"LANGADAPT_PROCESSES": "2", "LANGADAPT_RENDEZVOUS_PORT": str(port)}
+        line = f"error: LANGADAPT_RENDEZVOUS_PORT: {port}: Address already in use. Name a port that is free.\n"
+        assert container.launch(**given) == (1, line)
+        # One process needs no port.
+        assert container.launch(LANGADAPT_RENDEZVOUS_PORT=str(port), LANGADAPT_PROCESSES="1")[0] == 0
+    code, errors = container.launch(**given, LANGADAPT_RENDEZVOUS_HOST="no-such-host.invalid")
+    assert (code, errors.count("\n")) == (1, 1)
+    assert errors.startswith("error: LANGADAPT_RENDEZVOUS_HOST: no-such-host.invalid cannot be resolved: ")

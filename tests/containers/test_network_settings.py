@@ -44,7 +44,7 @@ def test_one_process_a_visible_gpu(devices, variables, gpus, processes):
     assert processes_per_host(variables, devices(gpus)) == processes
 
 
-@pytest.mark.parametrize("given", ["0", "-1", "x", "1.5", "²"])
+@pytest.mark.parametrize("given", ["0", "-1", "x", "1.5", "²", "9" * 5_000])
 def test_a_number_of_processes_that_is_none(given):
     with pytest.raises(LaunchError, match=r"^LANGADAPT_PROCESSES: .*; limit a whole number from 1"):
         processes_per_host({"LANGADAPT_PROCESSES": given})
