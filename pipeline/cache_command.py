@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,7 +25,11 @@ def explain_cache(
 ) -> int:
     """Tell for each step whether a change makes it run again, on SageMaker and here, and which argument changed."""
     from pipeline.cache_explanation import explain
+    from steps.contract import ConfigError
 
+    if new is not None and (preset or config or overrides):
+        remedy = "Name NEW, or a configuration to compile."
+        raise ConfigError("explain-cache", str(new), limit="NEW or --preset, --config and --set", remedy=remedy)
     one = read_side(old.expanduser())
     other = read_side(new.expanduser()) if new is not None else compiled_side(preset, expanded(config), overrides, one)
     explanations = explain(one, other)
@@ -42,24 +46,22 @@ def read_side(path: Path) -> Side:
 
     Raises ConfigError for anything else, StepError for an execution whose definition was not kept.
     """
-    import json
-
-    from pipeline.cache_explanation import Side
+    from pipeline.check_command import definition_text
     from pipeline.execution_record import is_run, read_records
+    from pipeline.references import strict_json
     from steps.contract import ConfigError
 
     if path.is_dir():
         if not is_run(path):
             raise ConfigError("explain-cache", f"{path} is no run's folder", remedy="Name one, or a definition.")
         return recorded_side(str(path), path, next(read_records(path)))
-    if not path.is_file():
-        raise ConfigError("explain-cache", f"{path} does not exist", remedy="Name a definition or a run's folder.")
+    text = definition_text(path, "explain-cache")
     try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except ValueError as error:
+        content = strict_json(text)
+    except (ValueError, RecursionError) as error:
         raise ConfigError("explain-cache", f"{path} is no JSON", remedy="Name a definition or a run.") from error
-    if isinstance(content, dict) and isinstance(content.get("Steps"), list):
-        return Side(str(path), content, default_parameters(content))
+    if isinstance(content, dict) and "Steps" in content:
+        return definition_side(str(path), content)
     if isinstance(content, dict) and isinstance(content.get("steps"), dict):
         # A record lies in the run's folder, or in a folder of all of them below it.
         folder = path.parent if is_run(path.parent) else path.parent.parent
@@ -68,7 +70,29 @@ def read_side(path: Path) -> Side:
                       remedy="Name another file.")  # fmt: skip
 
 
-def recorded_side(name: str, folder: Path, record: dict) -> Side:
+# What a definition must keep to be compared at all: how it is built, and what it needs.
+UNUSABLE = frozenset(
+    {"an object", "a list", "a text", "a structure", "a map", "required", "a step's name", "no circle",
+     "a step that exists", "a reference", "a reference such as Parameters.NAME", "one"}
+)  # fmt: skip
+
+
+def definition_side(name: str, content: dict[str, Any]) -> Side:
+    """A definition of its own. Raises ConfigError for one that the service could not read."""
+    import json
+
+    from pipeline.cache_explanation import Side
+    from pipeline.lint import lint_definition
+    from steps.contract import ConfigError
+
+    for found in lint_definition(json.dumps(content), name):
+        if found.limit in UNUSABLE:
+            remedy = f"{found.remedy} langadapt check lists all that is wrong."
+            raise ConfigError(found.where, found.value, limit=found.limit, remedy=remedy)
+    return Side(name, content, default_parameters(content))
+
+
+def recorded_side(name: str, folder: Path, record: dict[str, Any]) -> Side:
     """An execution on this machine, from its record."""
     import json
 
@@ -101,7 +125,7 @@ def compiled_side(preset: str | None, config: Path | None, overrides: list[str] 
     return Side(settings.preset, definition, own | given)
 
 
-def default_parameters(definition: dict) -> dict:
+def default_parameters(definition: dict[str, Any]) -> dict[str, Any]:
     """The defaults of a definition's parameters, by name."""
     return {entry["Name"]: entry.get("DefaultValue", "") for entry in definition.get("Parameters", [])}
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Literal
 
 from pipeline.local.job_key import job_members
 from pipeline.local.job_spec import JobInput, job_spec
-from pipeline.references import as_text, member_path, reference_kind, referenced_steps
-from pipeline.service_cache import KEY_MEMBERS
+from pipeline.references import as_text, member_path, reference_kind, referenced_steps, walk_references
+from pipeline.service_cache import KEY_MEMBERS, VOLATILE_VARIABLES
 from pipeline.step_graph import Node, build_graph
 
 # runs: it is not cached at all. depends: on whether what an earlier step writes, or what lies under a URI, is the same.
@@ -79,7 +80,7 @@ def explain(old: Side, new: Side) -> list[Explanation]:
             changed = differences(service_key(earlier, one), service_key(node, other))
             service, service_reason = service_outcome(node, changed, explained)
             local, local_reason = local_outcome(earlier, node, (old, new), (one, other), explained)
-            shown = tuple(f"{path}: {told(was)} -> {told(now)}" for path, was, now in changed)
+            shown = tuple(f"{path}: {' -> '.join(told_apart(was, now))}" for path, was, now in changed)
             explained[name] = Explanation(name, service, service_reason, local, local_reason, shown)
     return list(explained.values())
 
@@ -155,14 +156,17 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[st
     return [(path, old.get(path), new.get(path)) for path in paths if old.get(path) != new.get(path)]
 
 
-def told(value: Any) -> str:
-    """A value as far as a line has room for it."""
-    if value is None:
-        return "none"
-    text = as_text(value)
-    return (
-        text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS // 2]}…{text[-SHOWN_CHARACTERS // 2 :]}"
-    )
+def told_apart(was: Any, now: Any) -> tuple[str, str]:
+    """Two values as far as a line has room for them, from a little before the place where they begin to differ."""
+    texts = ["none" if value is None else as_text(value) for value in (was, now)]
+    if max(map(len, texts)) <= SHOWN_CHARACTERS:
+        return texts[0], texts[1]
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False)))
+    begin = max(0, same - SHOWN_CHARACTERS // 4)
+    cut = [text[begin : begin + SHOWN_CHARACTERS] for text in texts]
+    ends = ["…" if begin + SHOWN_CHARACTERS < len(text) else "" for text in texts]
+    first, second = (f"{'…' if begin else ''}{part}{end}" for part, end in zip(cut, ends, strict=True))
+    return first, second
 
 
 def service_outcome(
@@ -170,6 +174,11 @@ def service_outcome(
 ) -> tuple[Outcome, str]:
     if changed:
         return "miss", f"changed: {', '.join(path for path, _, _ in changed[:3])}" + _more(len(changed) - 3)
+    references = walk_references({name: node.arguments.get(name) for name in KEY_MEMBERS[node.type]})
+    anew = [reference["Get"] for reference in references
+            if str(reference.get("Get", "")).removeprefix("Execution.") in VOLATILE_VARIABLES]  # fmt: skip
+    if anew:
+        return "miss", f"each execution has another {anew[0]}"
     read = referenced_steps({name: node.arguments.get(name) for name in KEY_MEMBERS[node.type]})
     again = sorted(name for name in read if name in explained and explained[name].service != "hit")
     if again:
@@ -204,7 +213,8 @@ def local_outcome(
     again = sorted(name for name in sources if name in explained and explained[name].local != "hit")
     reasons = [f"the output of {name}" for name in again] + [f"what lies under {new.get(path)}" for path in moved]
     if reasons:
-        return "depends", f"served where {' and '.join(reasons)} is the same as before"
+        are = "are" if len(reasons) > 1 else "is"
+        return "depends", f"served where {' and '.join(reasons)} {are} the same as before"
     return "hit", "as long as the data are the same"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def check(
-    file: Annotated[Path | None, typer.Argument(help="A definition's JSON; default: the preset, compiled.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="A definition's JSON, - for standard input; default: the preset, compiled.")
+    ] = None,
     preset: Preset = None,
     config: ConfigFile = None,
     overrides: Overrides = None,
@@ -47,13 +50,21 @@ def definition_findings(
     if preset or config or overrides:
         remedy = "Name a file, or a configuration to compile."
         raise ConfigError("check", str(file), limit="a file or --preset, --config and --set", remedy=remedy)
-    if not file.is_file():
-        value = f"{file} is no file" if file.exists() else f"{file} does not exist"
-        raise ConfigError("check", value, remedy="Name the JSON of a definition.")
+    return str(file), lint_definition(definition_text(file, "check"), str(file))
+
+
+def definition_text(file: Path, subject: str) -> str:
+    """What a file, a pipe or, for `-`, standard input holds. Raises ConfigError for what cannot be read as text."""
+    from steps.contract import ConfigError
+
+    if str(file) != "-" and (not file.exists() or file.is_dir()):
+        value = f"{file} is a folder" if file.is_dir() else f"{file} does not exist"
+        raise ConfigError(subject, value, remedy="Name the JSON of a definition, or - for standard input.")
     try:
-        return str(file), lint_definition(file.read_text(encoding="utf-8-sig"))
+        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError("check", f"{file} is not UTF-8", remedy="Save it as UTF-8.") from error
+        raise ConfigError(subject, f"{file} is not UTF-8", remedy="Save it as UTF-8.") from error
 
 
 def _count(findings: list[Finding]) -> str:

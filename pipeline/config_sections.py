@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import pydantic
@@ -24,9 +25,13 @@ class AwsSection(Section):
 
     region: str = Field("us-west-2", pattern=r"^[a-z]{2}(-[a-z]+)+-\d$", description="AWS region")
     bucket: str = Field(
-        "langadapt-placeholder-bucket", min_length=3, max_length=63, description="bucket for all artefacts"
+        "langadapt-placeholder-bucket",
+        pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$",
+        description="bucket for all artefacts, its name alone",
     )
-    prefix: str = Field("langadapt", pattern=r"^[A-Za-z0-9][A-Za-z0-9/_-]*$", description="key prefix in the bucket")
+    prefix: str = Field(
+        "langadapt", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*(/[A-Za-z0-9_-]+)*$", description="key prefix in the bucket"
+    )
     role_arn: str = Field(
         f"arn:aws:iam::{PLACEHOLDER_ACCOUNT}:role/langadapt-placeholder-role",
         pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$",
@@ -56,6 +61,17 @@ class AwsSection(Section):
         pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$",
         description="role that EventBridge Scheduler starts executions with; needed by `langadapt schedule set`",
     )
+
+    @pydantic.model_validator(mode="after")
+    def _names_are_whole(self) -> AwsSection:
+        if ".." in self.bucket or re.fullmatch(r"[\d.]+", self.bucket):
+            limit = "no two dots together, and no address"
+            raise ConfigError("aws.bucket", self.bucket, limit=limit, remedy="Name a bucket as S3 does.")
+        for lacking, other in (("subnets", "security_group_ids"), ("security_group_ids", "subnets")):
+            if getattr(self, other) and not getattr(self, lacking):
+                remedy = "Name some, or leave both out: the jobs then run in no VPC of yours."
+                raise ConfigError(f"aws.{lacking}", "empty", limit=f"some with aws.{other}", remedy=remedy)
+        return self
 
 
 class DataSection(Section):

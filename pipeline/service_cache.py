@@ -14,3 +14,8 @@ KEY_MEMBERS = {
         "HyperParameters", "InputDataConfig",
     ),
 }  # fmt: skip
+# Variables of Execution.* that each execution has anew; name and ARN of the pipeline stay.
+VOLATILE_VARIABLES = (
+    "PipelineExecutionId", "PipelineExecutionArn", "StartDateTime", "CurrentDateTime", "TrainingJobName",
+    "ProcessingJobName",
+)  # fmt: skip

@@ -6,6 +6,7 @@ alone, so a value that the service would refuse after hours of earlier steps pas
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
 from collections.abc import Iterator, Mapping
@@ -33,6 +34,10 @@ PATTERN_TRANSLATIONS = (
     ("${1,128}", "$"),
     ("${1,256}", "$"),
 )
+
+
+# What is said of a value that is no structure, list or map.
+CONTAINER_LIMITS = ("a structure", "a list", "a map")
 
 
 class Unknown:
@@ -139,7 +144,12 @@ def _string_problems(shape: Any, value: Any, path: str) -> Iterator[tuple[str, s
         return
     yield from _range_problems(shape, len(value), path, f"{len(value)} characters", " characters")
     if shape.enum and value not in shape.enum:
-        yield path, value, f"one of the {len(shape.enum)} values of {shape.name}"
+        near = difflib.get_close_matches(value, shape.enum, n=1)
+        yield (
+            path,
+            value,
+            f"one of the {len(shape.enum)} values of {shape.name}" + (f", such as {near[0]}" if near else ""),
+        )
     if (pattern := shape.metadata.get("pattern")) and not compiled_pattern(pattern).fullmatch(value):
         yield path, value, f"pattern {pattern}"
 

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.lint.finding import Finding
 from pipeline.lint.steps import ListedStep
 from pipeline.references import member_path, reference_kind, walk_references
-from pipeline.service_cache import KEY_MEMBERS
+from pipeline.service_cache import KEY_MEMBERS, VOLATILE_VARIABLES
 
 # As job names and keys of uploaded code end, which the SDK makes up anew each time: 2026-11-30-17-05-59-123.
 TIME = re.compile(r"\d{4}-\d{2}-\d{2}-\d{2}-\d{2}-\d{2}(-\d{3})?")
@@ -31,7 +31,7 @@ def cache_findings(step: ListedStep, resolved: Mapping[str, Any], steps: Mapping
 def _execution_values(step: ListedStep, value: Any, path: str) -> Iterator[Finding]:
     """Values of one execution: another execution has another, and so another key."""
     if reference_kind(value) == "Get":
-        if value["Get"].startswith("Execution."):
+        if value["Get"].removeprefix("Execution.") in VOLATILE_VARIABLES:
             remedy = "Leave values of one execution to output URIs."
             yield Finding(path, value["Get"], "the same in each execution", remedy, step.name)
     elif isinstance(value, dict):

@@ -124,8 +124,9 @@ def _value_findings(parameter: Mapping[str, Any], path: str) -> Iterator[Finding
     if not PARAMETER_TYPES[kind](default):
         yield Finding(f"{path}.DefaultValue", as_text(default), f"a value of type {kind}", "Correct it.")
     elif allowed and default not in allowed:
-        limit = f"one of {', '.join(map(as_text, allowed))}"
-        yield Finding(f"{path}.DefaultValue", as_text(default), limit, nearest_name(as_text(default), allowed))
+        names = list(map(as_text, allowed))
+        limit = f"one of {', '.join(names)}"
+        yield Finding(f"{path}.DefaultValue", as_text(default), limit, nearest_name(as_text(default), names))
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------
@@ -186,8 +187,10 @@ def _members_findings(step: Mapping[str, Any], path: str) -> Iterator[Finding]:
         yield from _cache_findings(step["CacheConfig"], f"{path}.CacheConfig", name)
     for index, policy in enumerate(step.get("RetryPolicies") or []):
         yield from _retry_findings(policy, member_path(f"{path}.RetryPolicies", index), name, kind)
-    outputs = (step.get("Arguments", {}).get("ProcessingOutputConfig") or {}).get("Outputs", [])
-    output_names = [str(entry.get("OutputName")) for entry in outputs if isinstance(entry, dict)]
+    config = step.get("Arguments", {}).get("ProcessingOutputConfig")
+    outputs = config.get("Outputs") if isinstance(config, dict) else None
+    entries = outputs if isinstance(outputs, list) else []
+    output_names = [str(entry.get("OutputName")) for entry in entries if isinstance(entry, dict)]
     for index, file in enumerate(step.get("PropertyFiles") or []):
         place = member_path(f"{path}.PropertyFiles", index)
         for needed in ("PropertyFileName", "OutputName", "FilePath"):

@@ -74,6 +74,8 @@ def _condition_findings(step: ListedStep, condition: Any, path: str, types: Mapp
     if kind == "Not":
         yield from _condition_findings(step, condition["Condition"], f"{path}.Condition", types)
     elif kind == "Or":
+        if not condition["Conditions"]:
+            yield Finding(f"{path}.Conditions", "none", "at least one", "Give the alternatives.", step.name)
         for index, part in enumerate(condition["Conditions"]):
             yield from _condition_findings(step, part, member_path(f"{path}.Conditions", index), types)
     elif kind in COMPARISONS:

@@ -18,6 +18,20 @@ CONTAINER_ROOT = PurePosixPath("/opt/ml")
 IMAGE_BY_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 # Without ServerlessJobConfig the service asks for these, whatever its shape says.
 NEEDED_FOR_TRAINING = ("AlgorithmSpecification", "ResourceConfig", "StoppingCondition")
+# What the service takes beyond its shapes, by JSON path below the arguments: the smallest and the largest.
+NUMBERS: Mapping[str, Mapping[str, tuple[int, int]]] = {
+    "Processing": {
+        "ProcessingResources.ClusterConfig.InstanceCount": (1, 100),
+        "ProcessingResources.ClusterConfig.VolumeSizeInGB": (1, 16_384),
+        "StoppingCondition.MaxRuntimeInSeconds": (60, 432_000),
+    },
+    "Training": {
+        "ResourceConfig.InstanceCount": (1, 1_000),
+        "ResourceConfig.VolumeSizeInGB": (1, 16_384),
+        "StoppingCondition.MaxRuntimeInSeconds": (1, 2_419_200),
+        "StoppingCondition.MaxWaitTimeInSeconds": (1, 2_419_200),
+    },
+}
 RESOURCES = {
     "Processing": ("ProcessingResources", "ClusterConfig"),
     "Training": ("ResourceConfig",),
@@ -32,10 +46,12 @@ def job_findings(
     resolved: its arguments with samples for references. parameters: their declarations by name.
     """
     arguments = step.own_arguments
-    if step.type in RESOURCES:
+    if step.type in (*RESOURCES, "RegisterModel"):
         yield from _text_findings(step, arguments, parameters)
+    if step.type in RESOURCES:
         yield from _instance_findings(step, arguments, parameters)
         yield from _place_findings(step, resolved)
+        yield from _number_findings(step, resolved)
     if step.type == "Training":
         yield from _training_findings(step, resolved)
     if step.type in (*RESOURCES, "RegisterModel"):
@@ -77,8 +93,9 @@ def _text_findings(
     }
     for index, value in enumerate(_list(arguments, "AppSpecification", "ContainerArguments")):
         texts[member_path(f"{base}.AppSpecification.ContainerArguments", index)] = value
-    for name, value in _structure(arguments, "Environment").items():
-        texts[member_path(f"{base}.Environment", name)] = value
+    for holder in ("Environment", "CustomerMetadataProperties"):
+        for name, value in _structure(arguments, holder).items():
+            texts[member_path(f"{base}.{holder}", name)] = value
     for path, value in texts.items():
         is_number = reference_kind(value) == "Std:JsonGet"
         kind = "Std:JsonGet" if is_number else str(_declaration(value, parameters).get("Type", "String"))
@@ -149,6 +166,16 @@ def _instance_findings(
     if "VolumeKmsKeyId" in resources and local:
         remedy = "Leave the key out: local disks are encrypted by the instance."
         yield Finding(f"{base}.VolumeKmsKeyId", "given", f"none with {local[0]}", remedy, step.name)
+
+
+def _number_findings(step: ListedStep, resolved: Mapping[str, Any]) -> Iterator[Finding]:
+    """Counts, sizes and times that the shapes leave open."""
+    for path, (low, high) in NUMBERS[step.type].items():
+        *holders, name = path.split(".")
+        number = _structure(resolved, *holders).get(name)
+        if isinstance(number, int) and not isinstance(number, bool) and not low <= number <= high:
+            place = f"{step.path}.Arguments.{path}"
+            yield Finding(place, str(number), f"{low} to {high}", "Correct it.", step.name)
 
 
 def _training_findings(step: ListedStep, resolved: Mapping[str, Any]) -> Iterator[Finding]:

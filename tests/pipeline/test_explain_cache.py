@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from pipeline.cache_command import explanation_lines, read_side
-from pipeline.cache_explanation import Side, explain
+from pipeline.cache_explanation import Side, explain, told_apart
 from pipeline.local.executor import run_definition
 from pipeline.local.images import LocalImage
 from pipeline.progress import Quiet
 from pipeline.registry import LocalRegistry
+from steps.contract import ConfigError
 
 IMAGE = "000000000000.dkr.ecr.us-west-2.amazonaws.com/tiny@sha256:"
 FUNCTION = "arn:aws:lambda:us-west-2:000000000000:function:resolve"
@@ -257,3 +258,31 @@ def test_steps_that_are_new_or_not_cached_run(tmp_path):
     )
     outcomes = {each.step: each.service for each in explain(Side("old", before, {}), Side("new", after, {}))}
     assert outcomes == {"Prepare": "runs", "Fit": "miss", "Measure": "miss"}
+
+
+def test_what_each_execution_has_anew_never_hits_on_the_service(tmp_path):
+    definition = Project(tmp_path).definition()
+    definition["Steps"][2]["Arguments"]["Environment"] = {"AT": {"Get": "Execution.StartDateTime"}}
+    fit = explain(Side("old", definition, {}), Side("new", definition, {}))[1]
+    assert (fit.service, fit.service_reason) == ("miss", "each execution has another Execution.StartDateTime")
+
+
+def test_long_values_are_told_from_where_they_differ():
+    first, second = told_apart("s3://bucket/" + "a" * 80 + "/one", "s3://bucket/" + "a" * 80 + "/two")
+    assert first != second
+    assert (first[0], first[-3:], second[-3:]) == ("…", "one", "two")
+
+
+@pytest.mark.parametrize("change", [
+    lambda definition: definition["Steps"][1].pop("Name"),
+    lambda definition: definition["Steps"][1].update(Arguments=7),
+    lambda definition: definition["Steps"][1]["Arguments"]["ProcessingInputs"][0].update(S3Input="s3://a"),
+    lambda definition: definition["Steps"][1]["Arguments"].pop("AppSpecification"),
+    lambda definition: definition["Steps"][3].update(DependsOn=["Nobody"]),
+])  # fmt: skip
+def test_a_damaged_definition_is_one_line_that_names_the_check(tmp_path, change):
+    definition = Project(tmp_path).definition()
+    change(definition)
+    (tmp_path / "damaged.json").write_text(json.dumps(definition))
+    with pytest.raises(ConfigError, match=r"^\$\.Steps\[.*langadapt check lists all that is wrong"):
+        read_side(tmp_path / "damaged.json")

@@ -1,9 +1,10 @@
 """The lint of whole definitions: each seeded mistake is found, and named so that a person can mend it."""
 
 import json
+import random
 
 import pytest
-from mutated_definitions import disagreements, seeded_mutations
+from mutated_definitions import DROPPED, changed, disagreements, seeded_mutations
 
 from pipeline.instances import has_local_storage
 from pipeline.lint import MAX_DEFINITION_CHARACTERS, check_definition, lint_definition
@@ -250,17 +251,107 @@ def is_named(mutation):
 
 
 def test_a_text_that_is_no_definition_is_refused():
-    for text, words in (("{", "no JSON"), ("[]", "a list; limit an object"), ("1", "a int")):
+    for text, words in (("{", "no JSON"), ("[]", "a list; limit an object with Steps"), ("1", "a int")):
         with pytest.raises(ConfigError, match=words):
             lint_definition(text)
 
 
-@pytest.mark.parametrize("steps", ["x", [1], [{"Name": "A"}], [{"Name": "A", "Type": "Training", "Arguments": []}],
-                                   [{"Name": "A", "Type": "Condition"}], [{"Name": 3, "Type": None}]])  # fmt: skip
-def test_whatever_stands_for_steps_is_told_and_not_fallen_over(steps):
-    findings = lint_definition(json.dumps({"Version": "2020-12-01", "Steps": steps}))
-    assert findings
-    assert all(finding.path.startswith("$.Steps") for finding in findings)
+HAND_EDITS = {
+    "a step without its name": (lambda d, s: d["Steps"][1].pop("Name"), "$.Steps[1].Name"),
+    "a step in a branch without its type": (
+        lambda d, s: s["Gate"]["IfSteps"][0].pop("Type"), "$.Steps[2].Arguments.IfSteps[0].Type"),
+    "one retry policy in the place of a list": (
+        lambda d, s: d["Steps"][0].update(RetryPolicies={"MaxAttempts": 1}), "$.Steps[0].RetryPolicies"),
+    "a name in the place of a list": (lambda d, s: d["Steps"][1].update(DependsOn="Fit"), "$.Steps[1].DependsOn"),
+    "a number among names": (lambda d, s: d["Steps"][1].update(DependsOn=[5]), "$.Steps[1].DependsOn[0]"),
+    "a text in the place of an error's list": (
+        lambda d, s: d["Steps"][0].update(RetryPolicies=[{"ExceptionType": "Step.THROTTLING", "MaxAttempts": 1}]),
+        "$.Steps[0].RetryPolicies[0].ExceptionType"),
+    "a file in the place of a property file": (
+        lambda d, s: d["Steps"][1].update(PropertyFiles=["report.json"]), "$.Steps[1].PropertyFiles[0]"),
+    "outputs without their configuration": (
+        lambda d, s: s["Measure"].update(ProcessingOutputConfig=[]), "$.Steps[1].Arguments.ProcessingOutputConfig"),
+    "a URI in the place of an input": (
+        lambda d, s: s["Measure"]["ProcessingInputs"][0].update(S3Input="s3://a/b"),
+        "$.Steps[1].Arguments.ProcessingInputs[0].S3Input"),
+    "arguments that are a number": (lambda d, s: d["Steps"][0].update(Arguments=7), "$.Steps[0].Arguments"),
+    "arguments that are a reference": (
+        lambda d, s: d["Steps"][0].update(Arguments={"Get": "Parameters.Count"}), "$.Steps[0].Arguments"),
+    "allowed values that are a text": (
+        lambda d, s: d["Parameters"][0].update(EnumValues="Approved"), "$.Parameters[0].EnumValues"),
+    "a misspelt reference": (
+        lambda d, s: s["Fit"]["HyperParameters"].update(x={"get": "Parameters.Count"}),
+        "$.Steps[0].Arguments.HyperParameters.x.get"),
+    "a reference to nothing": (
+        lambda d, s: s["Fit"]["HyperParameters"].update(x={"Get": ""}),
+        "$.Steps[0].Arguments.HyperParameters.x.Get"),
+    "parts that are joined by nothing": (
+        lambda d, s: s["Fit"]["HyperParameters"].update(x={"Std:Join": {"On": None, "Values": ["a"]}}),
+        "$.Steps[0].Arguments.HyperParameters.x['Std:Join'].On"),
+    "a list among parts": (
+        lambda d, s: s["Fit"]["HyperParameters"].update(x={"Std:Join": {"On": "", "Values": [[1]]}}),
+        "$.Steps[0].Arguments.HyperParameters.x['Std:Join'].Values[0]"),
+    "no alternative": (
+        lambda d, s: s["Gate"]["Conditions"].append({"Type": "Or", "Conditions": []}),
+        "$.Steps[2].Arguments.Conditions[1].Conditions"),
+    "a volume of nothing": (
+        lambda d, s: s["Fit"]["ResourceConfig"].update(VolumeSizeInGB=0),
+        "$.Steps[0].Arguments.ResourceConfig.VolumeSizeInGB"),
+    "no instance": (
+        lambda d, s: s["Measure"]["ProcessingResources"]["ClusterConfig"].update(InstanceCount=0),
+        "$.Steps[1].Arguments.ProcessingResources.ClusterConfig.InstanceCount"),
+    "a training of three years": (
+        lambda d, s: s["Fit"]["StoppingCondition"].update(MaxRuntimeInSeconds=100_000_000),
+        "$.Steps[0].Arguments.StoppingCondition.MaxRuntimeInSeconds"),
+    "no steps": (lambda d, s: d.update(Steps="x"), "$.Steps"),
+    "a step that is a number": (lambda d, s: d.update(Steps=[1]), "$.Steps[0]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edit", HAND_EDITS)
+def test_what_a_hand_does_wrong_is_told_by_its_place(edit):
+    change, path = HAND_EDITS[edit]
+    found = problems_after(change)
+    assert any(problem.startswith((f"{path}:", f"{path} (")) for problem in found), found
+    assert len(found) <= 3, found
+
+
+def test_nothing_that_stands_anywhere_makes_the_lint_fall_over(definition):
+    """Any value of JSON in any place: findings or none, but no error of ours."""
+    chance = random.Random(11)
+    places = list(every_place(definition, ()))
+    values = [None, 1, "x", True, [], {}, [1], {"a": 1}, [None], {"Get": 1}, {"Get": "Steps"}, {"Std:Join": 1},
+              {"Std:JsonGet": {"PropertyFile": 1, "Path": "a"}}, -1, 10**400, DROPPED]  # fmt: skip
+    for _ in range(250):
+        lint_definition(changed(definition, chance.choice(places), chance.choice(values)))
+
+
+def every_place(value, keys):
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield (*keys, key)
+        yield from every_place(item, (*keys, key))
+
+
+def test_a_member_that_stands_twice_and_a_text_without_end_are_refused():
+    with pytest.raises(ConfigError, match="'Steps' is given twice"):
+        lint_definition('{"Version": "2020-12-01", "Steps": [], "Steps": []}')
+    with pytest.raises(ConfigError, match=r"report.json: no member Steps; limit an object with Steps"):
+        lint_definition('{"steps": {}}', "report.json")
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        lint_definition('{"Steps": ' + "[" * 100_000 + "]" * 100_000 + "}")
+
+
+def test_what_stays_the_same_in_every_execution_defeats_no_cache():
+    def with_variable(name):
+        def change(definition, steps):
+            steps["Fit"].update(Environment={"X": {"Get": f"Execution.{name}"}})
+            definition["Steps"][0].update(CacheConfig={"Enabled": True})
+
+        return problems_after(change)
+
+    assert with_variable("PipelineName") == []
+    assert "the same in each execution" in with_variable("StartDateTime")[0]
 
 
 def test_properties_that_only_the_service_knows_are_looked_up_in_its_answer():
