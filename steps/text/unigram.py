@@ -34,6 +34,9 @@ LONGEST_SUBSTRING_BYTES = 32
 # Parts of words that a training starts from, for each token asked for: those that cover most text. Started from all
 # there are, 8,192 tokens of laws keep rare long pieces: Wikipedia takes 8% more tokens a word, other laws 1% fewer.
 SEEDS_PER_TOKEN = 10
+# The most seeds of all, for a text that gives fewer tokens than were asked for: where a million parts that cover most
+# give no further token, the rarer ones hardly do, and some 500 bytes each are too much for gigabytes of text.
+MOST_SEEDS = 1_000_000
 # Parts counted at once: some 200 bytes each.
 PARTS_AT_ONCE = 1_000_000
 # A sum of floats depends on how it is split, so this stays the same on every machine.
@@ -80,12 +83,12 @@ def train_unigram(counts: Mapping[str, int], sizes: Sequence[int], pattern: str 
 
 
 def train_size(spelled: Mapping[str, int], size: int, seeds: Mapping[str, int]) -> Pieces:
-    """The pieces of one vocabulary, from its share of the seeds, or from all of the text where those give too few."""
+    """The pieces of one vocabulary, from its share of the seeds, or from MOST_SEEDS where those give too few."""
     share = dict(islice(seeds.items(), SEEDS_PER_TOKEN * size))
     pieces = train_pieces(spelled, size, share)
     if len(pieces) == size or len(share) < SEEDS_PER_TOKEN * size:
         return pieces
-    return train_pieces(spelled, size, count_seeds(spelled, None))
+    return train_pieces(spelled, size, count_seeds(spelled, MOST_SEEDS))
 
 
 def spell_counts(counts: Mapping[str, int]) -> dict[str, int]:
