@@ -93,13 +93,26 @@ def answering(command: str, place: Workplace, account: AccountStandIn) -> Iterat
         yield {}
 
 
+# As `python -m` runs each, but in one process: seven would import torch seven times.
+SHOW_HELP = """
+import runpy, sys
+for step in sys.argv[1:]:
+    sys.argv = [step, "--help"]
+    try:
+        runpy.run_module(f"steps.{step}", run_name="__main__")
+    except SystemExit as ended:
+        print(f"{step} ended with {ended.code}")
+"""
+
+
 @functools.cache
 def check_help_of_steps() -> None:
-    for step in STEP_MODULES:
-        command = [sys.executable, "-m", f"steps.{step}", "--help"]
-        shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-        assert shown.returncode == EXIT_DONE, shown.stderr
-        assert "--output" in shown.stdout
+    command = [sys.executable, "-c", SHOW_HELP, *STEP_MODULES]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert shown.returncode == EXIT_DONE, shown.stderr
+    parts = re.split(r"^(\w+) ended with (\S+)\n", shown.stdout, flags=re.MULTILINE)
+    assert list(zip(parts[1::3], parts[2::3], strict=True)) == [(step, str(EXIT_DONE)) for step in STEP_MODULES]
+    assert all("--output" in part for part in parts[:-1:3])
 
 
 def test_the_first_command_comes_first() -> None:
