@@ -32,6 +32,7 @@ from pipeline.command_options import (
     expanded,
     for_a_reader,
     named_folder,
+    named_place,
     print_json,
 )
 from pipeline.error_lines import error_as_json
@@ -114,7 +115,9 @@ def compile_command(
     preset: Preset = None,
     config: ConfigFile = None,
     overrides: Overrides = None,
-    output: Annotated[Path | None, typer.Option(help="File to write; default: standard output.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="File to write; default: standard output.", metavar="PATH", parser=named_place)
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Compile the pipeline definition as SageMaker takes it: offline, the same bytes for the same input."""
@@ -141,7 +144,12 @@ def compile_command(
 
 @app.command()
 def sample(
-    folder: Annotated[Path, typer.Argument(help="New folder for corpus, conversations and base model.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="New folder for corpus, conversations and base model.", metavar="FOLDER", parser=named_folder
+        ),
+    ],
     as_json: AsJson = False,
 ) -> int:
     """Write the demonstration corpus, conversations and base model into a folder."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -47,17 +48,17 @@ def export_for_bedrock(version: ModelVersion, output: Path, *, pending: bool = F
     """Writes the folder, whole or not at all.
 
     pending: also for a version that waits for its approval. Raises ConfigError for another version than an approved
-    one and for an output that exists, StepError for a damaged version and for a model that the import would refuse.
+    one and for an output that exists or lies in the registry, StepError for a damaged version, for a model that the
+    import would refuse and for a place that cannot be written to.
     """
     check_status(version, pending=pending)
-    if output.exists() or output.is_symlink():
-        raise ConfigError("--output", f"{output} exists", limit="a new folder", remedy="Name another one.")
+    check_output(output, version)
     model = check_importable(version.model_folder)
     if damage := model_damage(version):
         raise damage_error(damage)
-    make_folder(output.absolute().parent)
     aside = output.absolute().parent / f".{output.name}.{uuid.uuid4().hex}"
     try:
+        make_folder(aside, named=output)
         write_folder(version.model_folder, aside, model)
         files = {path.name: file_entry(path).model_dump() for path in sorted(aside.iterdir())}
         sync_folder(aside)
@@ -76,6 +77,16 @@ def check_status(version: ModelVersion, *, pending: bool) -> None:
     remedy = f"Approve it first: langadapt models approve {version.version}"
     remedy += "." if version.status == "Rejected" else "; or give --pending to try it before."
     raise ConfigError("version", f"{version.version} is {version.status}", limit="Approved", remedy=remedy)
+
+
+def check_output(output: Path, version: ModelVersion) -> None:
+    """Raises ConfigError for a folder that exists, and for one in the registry, where it would be part of a version."""
+    if output.exists() or output.is_symlink():
+        raise ConfigError("--output", f"{output} exists", limit="a new folder", remedy="Name another one.")
+    registry = version.model_folder.resolve().parents[2]
+    if output.resolve().is_relative_to(registry):
+        limit = f"a folder outside the registry {registry}"
+        raise ConfigError("--output", output, limit=limit, remedy="Name another one.")
 
 
 def write_folder(source: Path, folder: Path, model: Importable) -> None:
@@ -105,11 +116,12 @@ def export_lines(version: ModelVersion, exported: Exported) -> list[str]:
     """What a person is told."""
     model = exported.model
     context = "" if model.context_tokens is None else f", context {model.context_tokens:,} tokens"
+    folder = shlex.quote(str(exported.folder))
     return [
         f"{version.group} version {version.version}: {len(exported.files)} files, {size_text(exported.bytes)}, "
         f"in {exported.folder}",
         f"  {model.architecture}, {model.dtype}, {model.rows:,} tokens in the vocabulary{context}",
-        f"  next: aws s3 cp --recursive {exported.folder} s3://BUCKET/PREFIX/, then import it (docs/serving.md)",
+        f"  next: aws s3 cp --recursive {folder} s3://BUCKET/PREFIX/, then import it (docs/serving.md)",
     ]
 
 

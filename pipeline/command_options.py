@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,10 +30,6 @@ Overrides = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, errors too.")]
-Registry = Annotated[
-    Path | None,
-    typer.Option("--registry", envvar="LANGADAPT_REGISTRY", help="Registry folder; default: runs/registry."),
-]
 Group = Annotated[
     str | None,
     typer.Option(help="Model package group, where the registry has several.", autocompletion=completion.groups),
@@ -45,12 +42,30 @@ NamedVersion = Annotated[
 
 
 def named_folder(text: str) -> Path:
-    """A folder's name as it was given. Raises typer.BadParameter for an empty one, which would mean this folder."""
+    """A folder's name as it was given. Raises typer.BadParameter for an empty one, which would mean this folder, and
+    for an address such as s3://bucket."""
     if not text:
         raise typer.BadParameter("empty; name a folder, or . for this one.")
+    return named_place(text)
+
+
+def named_place(text: str) -> Path:
+    """The path of what is written. Raises typer.BadParameter for an address: it would become a folder `s3:` here."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
+        raise typer.BadParameter(f"{text} is an address; name a place on this machine.")
     return Path(text)
 
 
+Registry = Annotated[
+    Path | None,
+    typer.Option(
+        "--registry",
+        envvar="LANGADAPT_REGISTRY",
+        help="Registry folder; default: runs/registry.",
+        metavar="PATH",
+        parser=named_folder,
+    ),
+]
 Parameters = Annotated[
     list[str] | None,
     typer.Option(

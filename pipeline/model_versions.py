@@ -13,6 +13,7 @@ import pydantic
 
 from pipeline.local.cache import content_digest
 from steps.contract import StepError, all_files, file_entry, file_sha256, size_text, sync_folder
+from steps.contract.files import make_folder
 
 VERSION_FILE = "version.json"
 # A folder of another name in a group is no version: int() would read numbers in any script.
@@ -152,7 +153,7 @@ def copy_model(source: Path, target: Path, names: Sequence[str] | None = None) -
     """
     if names is None:
         names = [""] if source.is_file() else all_files(source)
-    target.mkdir(parents=True)
+    make_folder(target)
     needed = sum((source / name).stat().st_size for name in names)
     if needed > (free := shutil.disk_usage(target).free):
         remedy = "Make space, then give the same command again: it goes on from what is finished."
@@ -161,7 +162,8 @@ def copy_model(source: Path, target: Path, names: Sequence[str] | None = None) -
     for name in names:
         kept = target / (name or source.name)
         kept.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source / name if name else source, kept)
+        # Not its mode: what was written elsewhere for its owner alone is served by others.
+        shutil.copyfile(source / name if name else source, kept)
         file_entry(kept)
     for folder in {target, *((target / name).parent for name in names)}:
         sync_folder(folder)

@@ -21,7 +21,16 @@ from contextlib import nullcontext
 from importlib import resources
 from pathlib import Path
 
-from steps.contract import EXIT_DONE, EXIT_TERMINATED, EXIT_USER_ERROR, ConfigError, mendable_error, report
+from steps.contract import (
+    EXIT_DONE,
+    EXIT_TERMINATED,
+    EXIT_USER_ERROR,
+    ConfigError,
+    all_files,
+    mendable_error,
+    report,
+)
+from steps.contract.files import give_rights_of, make_folder
 from steps.contract.locks import FileLock, LockHeldError
 
 # torch and transformers are imported where the base model is trained: a sample that is there already costs no time.
@@ -100,6 +109,7 @@ def make(finished: Path, aside: Path, train: Callable[[list[str], Path], None]) 
     print("Making the sample's base model, about a minute; it is kept for later runs.", flush=True)
     try:
         train(english_topics(), aside / "base_model")
+        give_rights_of(aside / SAMPLE_FILES[0], (aside / name for name in all_files(aside)))
         os.replace(aside, finished)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -127,7 +137,10 @@ def check_target(folder: Path, *, may_be_full: bool = False) -> None:
 def copy_sample(sample: Path, folder: Path) -> None:
     """Copies the sample to a new or empty folder. Raises ConfigError where something is there already."""
     check_target(folder)
-    shutil.copytree(sample, folder, dirs_exist_ok=True)
+    # File by file, as a copied tree would have the modes of the cache.
+    for name in all_files(sample):
+        make_folder((folder / name).parent)
+        shutil.copyfile(sample / name, folder / name)
 
 
 def english_topics() -> list[str]:
@@ -204,6 +217,7 @@ def main() -> int:
         check_target(arguments.cache, may_be_full=True)
         if arguments.folder is not None:
             check_target(arguments.folder)
+            make_folder(arguments.folder)
         folder = cached_sample(arguments.cache)
         if arguments.folder is not None:
             copy_sample(folder, arguments.folder)

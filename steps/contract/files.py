@@ -6,8 +6,9 @@ import errno
 import hashlib
 import json
 import os
+import stat
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,10 @@ def table_digest(digests: Mapping[str, str]) -> str:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Writes aside, fsyncs, renames: a reader sees the old file or the new one, never half of either."""
+    """Writes aside, fsyncs, renames: a reader sees the old file or the new one, never half of either.
+
+    Raises StepError where no file can be, as in /proc.
+    """
     make_folder(path.parent)
     aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
@@ -37,6 +41,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         replace_durably(aside, path)
+    except FileNotFoundError as error:
+        raise _unmakeable(path) from error
     except BaseException as error:
         # A read-only disk removes nothing, not even what is not there.
         with suppress(OSError):
@@ -47,12 +53,31 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise
 
 
-def make_folder(folder: Path) -> None:
-    """Makes a folder and those above it. Raises StepError where none can be, as in /proc."""
+def make_folder(folder: Path, named: Path | None = None) -> None:
+    """Makes a folder and those above it. Raises StepError where none can be, as in /proc.
+
+    named: what the error names in the place of a folder aside.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileNotFoundError as error:
-        raise StepError(str(folder), "cannot be made there", remedy="Name a place that can be written to.") from error
+        raise _unmakeable(named or folder) from error
+
+
+def _unmakeable(path: Path) -> StepError:
+    return StepError(str(path), "cannot be made there", remedy="Name a place that can be written to.")
+
+
+def give_rights_of(made: Path, paths: Iterable[Path]) -> None:
+    """Gives files the rights of one that was made under the same umask: safetensors lets the owner alone read its own.
+
+    A right that a file has already it keeps.
+    """
+    rights = made.stat().st_mode & 0o666
+    for path in paths:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode | rights != mode:
+            path.chmod(mode | rights)
 
 
 def replace_durably(source: Path, target: Path) -> None:

@@ -18,6 +18,7 @@ from steps.contract.errors import StepError
 from steps.contract.files import (
     all_files,
     file_sha256,
+    give_rights_of,
     refusing_vanished,
     replace_durably,
     table_digest,
@@ -172,7 +173,11 @@ def seal(
 ) -> Manifest:
     """Writes the seal of `folders.output`, last and atomically. reports: see Manifest; one that ends in a slash stands
     for all files below it."""
-    files = {name: file_entry(folders.output / name) for name in files_to_seal(folders.output)}
+    marker = folders.output / UNFINISHED_NAME
+    marker.touch()
+    names = files_to_seal(folders.output)
+    give_rights_of(marker, (folders.output / name for name in names))
+    files = {name: file_entry(folders.output / name) for name in names}
     below = tuple(report for report in reports if report.endswith("/"))
     named = {report for report in reports if report not in below}
     assert files.keys() >= named, f"reports {sorted(named - files.keys())} were not written"
@@ -190,7 +195,6 @@ def seal(
         versions=library_versions(),
     )
     # Written into the marker of unfinished work, which then becomes the seal: at no moment is the folder neither.
-    marker = folders.output / UNFINISHED_NAME
     write_json(marker, manifest.model_dump(mode="json"))
     replace_durably(marker, seal_path(folders.output, folders.instance_index, folders.instance_count))
     return manifest

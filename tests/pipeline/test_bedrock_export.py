@@ -159,6 +159,47 @@ def test_nothing_that_exists_is_written_over(place: Path, capsys, make: Callable
     assert capsys.readouterr().err == "error: --output: out exists; limit a new folder. Name another one.\n"
 
 
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["", "langadapt/", "langadapt/1/model/", "../../runs/registry/langadapt/1/"])
+def test_nothing_is_written_into_the_registry(place: Path, capsys, name: str) -> None:
+    before = content(place / "runs")
+    output = f"runs/registry/{name}x"
+    assert export("--output", output) == 1
+    line = f"--output: {output}; limit a folder outside the registry {place / 'runs/registry'}. Name another one."
+    assert capsys.readouterr().err == f"error: {line}\n"
+    assert content(place / "runs") == before
+
+
+def test_a_place_where_no_folder_can_be_is_one_line(place: Path, capsys) -> None:
+    assert export("--output", "/proc/x") == 1
+    assert capsys.readouterr().err == "error: /proc/x: cannot be made there. Name a place that can be written to.\n"
+
+
+def test_the_command_that_is_told_takes_a_name_with_a_space(place: Path, capsys) -> None:
+    assert export("--output", "my model") == 0
+    assert "aws s3 cp --recursive 'my model' s3://BUCKET/PREFIX/" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_files_have_the_mode_that_the_umask_says(tmp_path, learnt, monkeypatch, umask: int, mode: int) -> None:
+    """In the registry and in the export, whatever mode the run's files have."""
+    model = shutil.copytree(learnt, tmp_path / "model")
+    (model / "model.safetensors").chmod(0o600)
+    (model / "config.json").chmod(0o644)
+    monkeypatch.chdir(tmp_path)
+    before = os.umask(umask)
+    try:
+        register(tmp_path, model)
+        assert export() == 0
+    finally:
+        os.umask(before)
+    written = [path for folder in ("runs/registry/langadapt/1", "out") for path in Path(folder).rglob("*")]
+    assert {path.stat().st_mode & 0o777 for path in written if path.is_file()} == {mode}
+
+
 def test_a_damaged_version_is_refused(place: Path, capsys) -> None:
     path = place / "runs" / "registry" / "langadapt" / "1" / "model" / "model.safetensors"
     content = bytearray(path.read_bytes())

@@ -78,12 +78,19 @@ def registry(tmp_path: Path) -> LocalRegistry:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 NO_INTEGER = "Input should be a valid integer, unable to parse string as an integer"
+ADDRESS = "s3://b/x is an address; name a place on this machine."
 MISUSED = {
     "run --preset laptpo": ("--preset", "laptpo", "Did you mean laptop?"),
     "run --set fine_tune.epoch=1": ("fine_tune.epoch", "no such field", "Did you mean epochs?"),
     "run --set fine_tune.lora_rank=0": ("fine_tune.lora_rank", "0", "Change this field."),
     "run --registry a-file": ("registry", "a-file is a file", "Name a registry's folder."),
     "run --nonsense": ("--nonsense", "No such option: --nonsense", "See langadapt run --help."),
+    "run --run-dir s3://b/x": ("--run-dir", ADDRESS, "See langadapt run --help."),
+    "run --registry s3://b/x": ("--registry", ADDRESS, "See langadapt run --help."),
+    "compile --output s3://b/x": ("--output", ADDRESS, "See langadapt compile --help."),
+    "sample s3://b/x": ("folder", ADDRESS, "See langadapt sample --help."),
+    "models export-bedrock 1 --output s3://b/x": ("--output", ADDRESS, "See langadapt models export-bedrock --help."),
+    "compile --output /proc/x": ("/proc/x", "cannot be made there", "Name a place that can be written to."),
     "compile --config none.yaml": ("--config", "none.yaml does not exist", "Name a YAML file."),
     "sample a-file": ("sample", "{folder}/a-file is a file", "Name a new folder."),
     "models show one": (

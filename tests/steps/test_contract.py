@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy
 import pydantic
 import pytest
+from safetensors.numpy import save_file
 
 from steps.configs.fine_tune import FineTuneConfig
 from steps.configs.prepare_corpus import PrepareCorpusConfig
@@ -188,6 +190,26 @@ def test_what_a_killed_attempt_left_is_cleared(tmp_path: Path) -> None:
     (tmp_path / "out" / "half").write_text("half")
     assert run(tmp_path / "out") == EXIT_DONE
     assert not (tmp_path / "out" / "half").exists()
+
+
+def weights(config: Settings, folders: StepFolders) -> dict[str, float]:
+    """A step that saves a model."""
+    (folders.output / "below").mkdir()
+    for name in ("model.safetensors", "below/adapter_model.safetensors"):
+        save_file({"weight": numpy.ones(2)}, folders.output / name)
+    return {}
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
+def test_who_may_read_other_files_may_read_weights(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        assert run(tmp_path / "out", step=weights) == EXIT_DONE
+    finally:
+        os.umask(before)
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert {path.stat().st_mode & 0o777 for path in files} == {mode}
+    assert len(files) == 3
 
 
 def test_part_seals_must_be_complete(tmp_path: Path) -> None:

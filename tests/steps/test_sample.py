@@ -4,6 +4,7 @@ import ast
 import collections
 import inspect
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -61,6 +62,29 @@ def test_a_wrong_folder_is_refused_before_the_model_is_made(tmp_path: Path, plac
     assert ended.returncode == 1
     assert ended.stderr == f"error: sample: {tmp_path}/{words}. Name a new folder.\n"
     assert not (tmp_path / "c").exists()
+
+
+def test_a_place_where_no_folder_can_be_is_one_line_before_the_model_is_made(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "steps.make_sample", "--folder=/proc/x", f"--cache={tmp_path / 'c'}"]
+    ended = subprocess.run(command, cwd=FOLDER.parents[1], capture_output=True, text=True, timeout=30)
+    assert ended.stderr == "error: /proc/x: cannot be made there. Name a place that can be written to.\n"
+    assert ended.returncode == 1
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(("umask", "modes"), [(0o022, {0o755, 0o644}), (0o077, {0o700, 0o600})])
+def test_the_copy_has_the_modes_that_the_umask_says(tmp_path: Path, umask: int, modes: set[int]) -> None:
+    sample = tmp_path / "sample"
+    (sample / "base_model").mkdir(parents=True)
+    for name, mode in (("corpus.jsonl", 0o644), ("base_model/model.safetensors", 0o600)):
+        (sample / name).write_text("")
+        (sample / name).chmod(mode)
+    before = os.umask(umask)
+    try:
+        make_sample.copy_sample(sample, tmp_path / "copy")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "copy").rglob("*")} == modes
 
 
 def test_a_change_of_any_module_that_makes_the_base_model_makes_another() -> None:
