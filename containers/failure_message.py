@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from containers.launch_errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, STOPPED_LINE, Ended
+from containers.launch_errors import EXIT_BUG, EXIT_INTERRUPTED, Ended
 from containers.memory_kills import memory_line
 
 # The service shows this much of a failure.
@@ -18,33 +18,49 @@ LEFT_ALONE = "another process ended and left it alone"
 
 
 def describe_end(
-    code: int, error_file: Path, *, was_stopped: bool, was_short: bool = False, arguments: Sequence[str] = ()
+    code: int, error_file: Path, *, stopped: Ended | None, was_short: bool = False, arguments: Sequence[str] = ()
 ) -> Ended:
     """Exit code and line of a step's end. What the step wrote itself comes first; a signal becomes 128 + its number.
 
-    was_short: the kernel has killed a process for want of memory meanwhile. The error file is gone afterwards: its
-    place on the disk is for the message.
+    stopped: how it has ended where it was stopped from outside and says nothing. was_short: the kernel has killed a
+    process for want of memory meanwhile. The error file is gone afterwards: its place on the disk is for the message.
     """
     words = error_file.read_text(encoding="utf-8", errors="replace").strip() if error_file.is_file() else ""
     error_file.unlink(missing_ok=True)
     if code == 0:
         return Ended(0)
-    with suppress(ValueError):
-        written = json.loads(words)
-        line = str(written["line"])
-        return Ended(int(written["exit_code"]), line, is_told=True, is_consequence=LEFT_ALONE in line)
-    if was_stopped:
-        return Ended(EXIT_TERMINATED, STOPPED_LINE)
+    if own := own_words(words):
+        return own
+    if stopped:
+        return stopped
     if code == -signal.SIGKILL or (code > 0 and was_short):
         # torchrun ends with 1 whatever has ended its workers.
         return Ended(128 + signal.SIGKILL, f"error: {memory_line(was_short, arguments)}")
     if code < 0:
-        name = signal.Signals(-code).name
+        # Real-time signals have no names.
+        known = [known.name for known in signal.Signals if known == -code]
+        name = known[0] if known else f"signal {-code}"
         exit_code = EXIT_INTERRUPTED if -code == signal.SIGINT else 128 - code
         return Ended(exit_code, f"error: killed by {name}; the log has what came before")
     # A step that ends by itself always says why: this one died before it could.
     line = f"error: ended with exit code {code} and no message; the log has the cause"
     return Ended(EXIT_BUG, line, is_consequence=True)
+
+
+def own_words(words: str) -> Ended | None:
+    """How a step says that it has ended, None where its words are none of a step of ours."""
+    try:
+        written = json.loads(words)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(written, dict):
+        return None
+    line, code = written.get("line"), written.get("exit_code")
+    if not isinstance(line, str) or not isinstance(code, int):
+        return None
+    # A step that says 0 has failed all the same.
+    code = code if 0 < code < 256 else EXIT_BUG
+    return Ended(code, line, is_told=True, is_consequence=LEFT_ALONE in line)
 
 
 def say(line: str) -> None:

@@ -25,3 +25,7 @@ class Ended:
     details: str = ""
     is_told: bool = False
     is_consequence: bool = False
+
+
+STOPPED = Ended(EXIT_TERMINATED, STOPPED_LINE)
+INTERRUPTED = Ended(EXIT_INTERRUPTED, "error: interrupted")

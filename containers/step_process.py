@@ -15,7 +15,7 @@ from containers.heartbeat import DEFAULT_HEARTBEAT_SECONDS, Heartbeat
 from containers.host_connections import Hosts, News, after_news
 from containers.host_devices import processes_per_host
 from containers.job_configuration import Launch
-from containers.launch_errors import Ended, LaunchError
+from containers.launch_errors import INTERRUPTED, STOPPED, Ended, LaunchError
 from containers.memory_kills import memory_kills
 from containers.network_settings import network_variables
 from containers.process_tree import end_tree, kill_tree
@@ -36,7 +36,7 @@ RESERVED_MESSAGE_BYTES = 4_096
 
 @dataclass
 class Watch:
-    """What ends a job from outside: SIGTERM, the end of the process that started it, and other hosts' ends.
+    """What ends a job from outside: signals, the end of the process that started it, and other hosts' ends.
 
     parent: the id of the process that the job belongs to. hosts: None for a job of one host.
     """
@@ -46,8 +46,14 @@ class Watch:
     hosts: Hosts | None = None
 
     def is_over(self) -> bool:
-        """True once SIGTERM has come or the parent has gone."""
-        return self.signals.came or self.has_lost_parent()
+        """True once a signal to end has come or the parent has gone."""
+        return self.stopped() is not None
+
+    def stopped(self) -> Ended | None:
+        """How a job ends that is over, None where it is not."""
+        if self.signals.came or self.has_lost_parent():
+            return STOPPED
+        return INTERRUPTED if self.signals.was_interrupted else None
 
     def has_lost_parent(self) -> bool:
         """True where the process `parent` is not, or no more, the one that started this."""
@@ -140,7 +146,7 @@ def run_step(launch: Launch, code: Path, code_digest: str, watch: Watch) -> Ende
     code_of_end, news = supervise(command, code, environment, watch, heartbeat=heartbeat)
     was_short = memory_kills() > kills_before
     ended = describe_end(
-        code_of_end, error_file, was_stopped=watch.is_over(), was_short=was_short, arguments=launch.arguments
+        code_of_end, error_file, stopped=watch.stopped(), was_short=was_short, arguments=launch.arguments
     )
     was_ended = news is not None
     if watch.hosts is not None and ended.exit_code and (was_ended or ended.is_consequence):

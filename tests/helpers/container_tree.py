@@ -100,11 +100,11 @@ class Container:
         (self.root / "model").mkdir(parents=True)
         return self.code("input/data/code")
 
-    def start(self, *arguments: str, before=None, stdout=None, **variables: str) -> subprocess.Popen:
-        """before: called in the new process before it becomes the launcher."""
+    def start(self, *arguments: str, before=None, stdout=None, wrapped_in=(), **variables: str) -> subprocess.Popen:
+        """before: called in the new process before it becomes the launcher. wrapped_in: a command that starts it."""
         environment = {"PATH": os.environ["PATH"], "OPT_ML": str(self.root), "OMP_NUM_THREADS": "1", **variables}
         return subprocess.Popen(
-            [*LAUNCH, *arguments], env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True,
+            [*wrapped_in, *LAUNCH, *arguments], env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True,
             preexec_fn=before,
         )  # fmt: skip
 
