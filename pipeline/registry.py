@@ -92,15 +92,17 @@ class LocalRegistry:
         return [entry for entry in self._read_all(group) if isinstance(entry, DamagedVersion)]
 
     def show(self, version: int, group: str | None = None) -> ModelVersion:
-        """One version. Raises ConfigError where there is none of that number, or it stands in several groups, and
-        StepError where it is damaged."""
+        """One version. Raises ConfigError where there is no such folder, group or number, or it stands in several
+        groups, and StepError where it is damaged."""
+        self._check_place(group)
         versions = [entry for entry in self.list_versions(group) if entry.version == version]
         if not versions:
             for damaged in self.damaged(group):
                 if damaged.version == version:
                     raise damaged.error()
             known = [str(entry.version) for entry in self.list_versions(group)]
-            limit = f"one of {', '.join(sorted(set(known), key=int))}" if known else "none is registered"
+            numbers = ", ".join(sorted(set(known), key=int))
+            limit = f"one of {numbers}" if known else f"none is registered in {self.folder}"
             raise ConfigError("version", version, limit=limit, remedy="List them with `langadapt models list`.")
         if len(versions) > 1:
             groups = ", ".join(entry.group for entry in versions)
@@ -226,6 +228,16 @@ class LocalRegistry:
             yield folder
         finally:
             lock.release()
+
+    def _check_place(self, group: str | None) -> None:
+        """Raises ConfigError for a folder that does not exist, and for a group that it lacks."""
+        if not self.folder.is_dir():
+            remedy = "Name another with --registry; langadapt run makes one when its gate is open."
+            raise ConfigError("registry", f"{self.folder} does not exist", remedy=remedy)
+        groups = self.groups()
+        if group is not None and groups and group not in groups:
+            check_group(group)
+            raise ConfigError("group", group, limit=f"a group of {self.folder}", remedy=nearest_name(group, groups))
 
     def _numbers(self, group: str) -> list[int]:
         folders = (self.folder / group).glob("*")

@@ -98,7 +98,11 @@ MISUSED = {
         "Input should be a valid integer, unable to parse string as an integer",
         "See langadapt models show --help.",
     ),
-    "models show 7": ("version", "7", "List them with `langadapt models list`."),
+    "models show 7 --registry nope": (
+        "registry",
+        "nope does not exist",
+        "Name another with --registry; langadapt run makes one when its gate is open.",
+    ),
     "models reject 1": ("--comment", "not given", "See langadapt models reject --help."),
     "nonsense": ("langadapt", "No such command 'nonsense'.", "See langadapt --help."),
 }

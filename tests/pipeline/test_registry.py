@@ -109,7 +109,10 @@ def test_a_status_may_be_set_at_registration_but_must_be_known(registry, model):
 
 
 def test_unknown_versions_and_ambiguous_ones_are_named(registry, model):
-    with pytest.raises(ConfigError, match="version: 1; limit none is registered"):
+    with pytest.raises(ConfigError, match=f"registry: {registry.folder} does not exist. Name another with --registry"):
+        registry.show(1)
+    registry.folder.mkdir()
+    with pytest.raises(ConfigError, match=f"version: 1; limit none is registered in {registry.folder}."):
         registry.show(1)
     register(registry, model)
     register(registry, model, group="more")
@@ -118,6 +121,8 @@ def test_unknown_versions_and_ambiguous_ones_are_named(registry, model):
     with pytest.raises(ConfigError, match="limit one group of more, texts"):
         registry.show(1)
     assert registry.show(1, "more").group == "more"
+    with pytest.raises(ConfigError, match=f"group: mora; limit a group of {registry.folder}. Did you mean more?"):
+        registry.show(1, "mora")
 
 
 def test_a_missing_model_and_a_broken_record_are_named(registry, model, tmp_path):
