@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import shutil
 import zipfile
 import zlib
@@ -15,17 +17,15 @@ LARGEST_CODE_BYTES = 64 * 1024 * 1024
 MOST_MEMBERS = 10_000
 # What Python's zipfile raises for archives that are damaged, encrypted, or packed in a way of their own; and what a
 # disk answers where a member's name cannot be made, or is a file's and a folder's at once.
-UNREADABLE = (
-    zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError, FileExistsError,
-    NotADirectoryError, IsADirectoryError,
-)  # fmt: skip
+UNREADABLE = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError, OSError)
+UNFIT_NAMES = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
 
 def unpack_code(folder: Path | None, target: Path) -> tuple[str, Path]:
     """The archive's sha256 and the folder that it was unpacked into. Raises LaunchError for a wrong or missing one."""
     if folder is None:
         raise LaunchError("code: no input of this name. Give the job the step's code archive.")
-    archives = sorted(path for path in folder.rglob("*.zip") if path.is_file())
+    archives = archives_below(folder)
     if len(archives) != 1:
         raise LaunchError(f"code: {len(archives)} archives in {folder}; limit exactly 1. Name one archive.")
     archive, named = archives[0], archives[0].stem
@@ -34,16 +34,38 @@ def unpack_code(folder: Path | None, target: Path) -> tuple[str, Path]:
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     if digest != named:
         raise LaunchError(f"code: {archive.name} has the sha256 {digest}. Upload the archive again.")
-    if target.is_dir() and not target.is_symlink():
-        shutil.rmtree(target)
-    else:
-        target.unlink(missing_ok=True)
-    target.mkdir(parents=True)
+    make_empty(target)
     try:
         extract(archive, target)
     except UNREADABLE as error:
+        if isinstance(error, OSError) and error.errno not in UNFIT_NAMES:
+            raise
         raise LaunchError(f"code: {archive.name} cannot be unpacked: {error}. Rebuild the archive.") from error
     return digest, target
+
+
+def archives_below(folder: Path) -> list[Path]:
+    """The archives in a folder and those below it. Raises OSError where one may not be looked into."""
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise error
+
+    found = [Path(place) / name for place, _, names in os.walk(folder, onerror=refuse) for name in names]
+    return sorted(path for path in found if path.suffix == ".zip" and path.is_file())
+
+
+def make_empty(target: Path) -> None:
+    """A new folder in place of what was there."""
+    try:
+        if target.is_dir() and not target.is_symlink():
+            shutil.rmtree(target)
+        else:
+            target.unlink(missing_ok=True)
+    except OSError as error:
+        # rmtree names what it could not remove without the folders that it lies in.
+        raise OSError(error.errno, f"{error.strerror}, in it or at it", str(target)) from error
+    target.mkdir(parents=True)
 
 
 def extract(archive: Path, target: Path) -> None:

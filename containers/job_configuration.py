@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -63,9 +63,10 @@ class Launch:
 
 def job_kind(root: Path, arguments: list[str]) -> str:
     """processing or training. Where no configuration tells, the command line does: only processing jobs have one."""
-    if (root / "input/config").is_dir():
+    # Not Path's own question, which raises where the folder may not be looked into: reading it will say so.
+    if os.path.isdir(root / "input/config"):
         return "training"
-    return "processing" if (root / "config").is_dir() or arguments else "training"
+    return "processing" if os.path.isdir(root / "config") or arguments else "training"
 
 
 def read_job(root: Path, kind: str, arguments: list[str]) -> Launch:
@@ -92,9 +93,11 @@ def read_processing(root: Path, arguments: list[str]) -> Launch:
     for entry in optional(outputs, "Outputs", list, path) or []:
         add_folder(folders, root, entry, "OutputName", "S3Output", path)
     steps = [word.removeprefix("--step=") for word in arguments if word.startswith("--step=")]
+    if len(steps) > 1:
+        raise LaunchError(f"step: {', '.join(steps):.80}; limit one. Correct the job.")
     settings = [word for word in arguments if not word.startswith("--step=")]
-    if unfit := [word for word in settings if word in ("-h", "--help")]:
-        raise LaunchError(f"arguments: {unfit[0]}; limit settings, --name=value. Correct the job.")
+    for word in settings:
+        check_argument(word, folders)
     if len(hosts) > 1:
         settings += [f"--instance_index={host_index}", f"--instance_count={len(hosts)}"]
     return Launch("processing", step_name(steps[0] if steps else None), folders, settings, host_index, hosts)
@@ -148,9 +151,23 @@ def add_folder(folders: dict[str, Path], root: Path, entry: Any, name_key: str, 
     folders[name] = below(root, required(place, "LocalPath", str, path))
 
 
+def check_argument(word: str, folders: Mapping[str, Path]) -> None:
+    """Refuses a word of a processing job's command line that is no setting."""
+    if word in ("-h", "--help"):
+        raise LaunchError(f"arguments: {word}; limit settings, --name=value. Correct the job.")
+    name = word.partition("=")[0].removeprefix("--")
+    if word.startswith("--") and is_folder(name, folders):
+        raise LaunchError(f"arguments: --{name} is a folder of this job; limit settings. Correct the job.")
+
+
+def is_folder(name: str, folders: Mapping[str, Path]) -> bool:
+    """True where a step would take a flag of this name for one of the job's folders: - and _ are alike to it."""
+    return name.replace("-", "_") in {folder.replace("-", "_") for folder in folders}
+
+
 def setting(name: str, value: Any, folders: Mapping[str, Path], path: Path) -> str:
     """A hyperparameter as a flag. The service gives texts alone."""
-    if flag_name(name, path) in folders:
+    if is_folder(flag_name(name, path), folders):
         raise LaunchError(f"{path}: {name} is a folder of this job; limit settings. Rename the hyperparameter.")
     if not isinstance(value, str):
         raise LaunchError(f"{path}, {name}: {value!r:.80}; limit a text. Put the value into quotation marks.")
@@ -164,6 +181,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """The object of a JSON file. Raises LaunchError in one line for whatever else lies there."""
     try:
         value = json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=once_each)
+        unfit = next((text for text in texts(value) if not can_be_told(text)), None)
     except FileNotFoundError as error:
         raise LaunchError(f"{path}: missing. Start this inside a job.") from error
     except (IsADirectoryError, NotADirectoryError) as error:
@@ -173,9 +191,25 @@ def read_object(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         what = "empty" if not path.stat().st_size else f"no JSON ({str(error) or type(error).__name__})"
         raise LaunchError(f"{path}: {what}. Correct the job.") from error
+    if unfit is not None:
+        raise LaunchError(f"{path}: {unfit!r:.80}; limit characters that a command line takes. Correct the job.")
     if not isinstance(value, dict):
         raise LaunchError(f"{path}: {value!r:.80}; limit an object. Correct the job.")
     return value
+
+
+def texts(value: Any) -> Iterator[str]:
+    """All texts in a value of JSON, names among them."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in [*value, *value.values()] if isinstance(value, dict) else value:
+            yield from texts(part)
+
+
+def can_be_told(text: str) -> bool:
+    """Whether another process can be given a text: it holds no NUL, and no half of a character."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def once_each(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

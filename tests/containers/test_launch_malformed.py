@@ -157,6 +157,21 @@ CASES = {
     "a hyperparameter that is a flag": Case(value(HYPERPARAMETERS, **{"--help": "1"}), "name: '--help'; limit letters"),
     "a hyperparameter with a space": Case(value(HYPERPARAMETERS, **{"a b": "1"}), "name: 'a b'; limit letters"),
     "a hyperparameter that is a folder": Case(value(HYPERPARAMETERS, output="/tmp"), "output is a folder of this job"),
+    "a hyperparameter that is a folder by another name": Case(
+        lambda tree: (value(CHANNELS, **{"a-b": {}})(tree), value(HYPERPARAMETERS, a_b="/tmp")(tree)),
+        "a_b is a folder of this job",
+    ),
+    "a hyperparameter with a NUL": Case(value(HYPERPARAMETERS, text="a\0b"), "'a\\x00b'; limit characters that a comm"),
+    "half a character": Case(
+        text(HYPERPARAMETERS, '{"text": "\\ud800"}'), "'\\ud800'; limit characters that a command"
+    ),
+    "a name with half a character": Case(
+        text(CHANNELS, '{"\\udfff": {}}'), "'\\udfff'; limit characters that a command"
+    ),
+    "a number of 5,000 digits": Case(text(HYPERPARAMETERS, "9" * 5_000), "hyperparameters.json: no JSON (Exceeds the"),
+    "a host with a number of 5,000 digits": Case(
+        value(RESOURCES, hosts=["algo-2", f"algo-{'9' * 5_000}"]), "current_host: 'algo-1'; limit one of"
+    ),
     "a step that is a number": Case(value(HYPERPARAMETERS, step=7), "step: 7; limit a module's name."),
     "no step": Case(value(HYPERPARAMETERS, step=None), "step: None; limit a module's name."),
     "an unknown step": Case(value(HYPERPARAMETERS, step="no_such"), "step: no_such; limit a step whose code is in"),
@@ -179,6 +194,15 @@ CASES = {
     "a file that is a folder": Case(
         archive(lambda bundle: (bundle.writestr("steps", ""), bundle.writestr("steps/tiny.py", ""))),
         "cannot be unpacked: ",
+    ),
+    "a member with a name that no disk takes": Case(
+        archive(lambda bundle: bundle.writestr(f"steps/{'x' * 300}.py", "")), "cannot be unpacked: [Errno 36] File name"
+    ),
+    "a folder where the step's progress goes": Case(
+        lambda tree: (tree.root / "progress").mkdir(), "progress: Is a directory. Remove what is in the way, then run"
+    ),
+    "a folder where the step's error goes": Case(
+        lambda tree: (tree.root / "error.json").mkdir(), "error.json: Is a directory. Remove what is in the way, then"
     ),
     "an output that is a file": Case(file_in_place_of("model"), "model is a file; limit a folder."),
     "an output that cannot be written": Case(unwritable, "limit a folder that can be written."),
@@ -208,6 +232,15 @@ CASES = {
     "a path of the launcher's own": Case(inputs(at("code", "/opt/ml/code")), "the launcher unpacks", **PROCESSING),
     "a processing job that asks for help": Case(
         lambda tree: None, "arguments: --help; limit settings", "processing", ("--step=tiny", "--help")
+    ),
+    "a processing job that names its output": Case(
+        lambda tree: None, "--output is a folder of this job", "processing", ("--step=tiny", "--output=/tmp")
+    ),
+    "a processing job that names an input in two words": Case(
+        lambda tree: None, "--corpus is a folder of this job", "processing", ("--step=tiny", "--corpus", "/tmp")
+    ),
+    "a processing job with two steps": Case(
+        lambda tree: None, "step: tiny, other; limit one.", "processing", ("--step=tiny", "--step=other")
     ),
     "a processing job without a step": Case(lambda tree: None, "step: None", "processing", ("--rate=1",)),
     "a processing output that is a file": Case(
