@@ -16,7 +16,7 @@ from typing import Any
 LIMITS = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096")
 ENGINE = ("podman", "--runtime=runc", "--cgroup-manager=cgroupfs")
 # What a job makes; all the rest of its tree is what the service lays out.
-MADE_BY_THE_JOB = ("code", "output", "remote-code", "error.json")
+MADE_BY_THE_JOB = ("code", "output", "remote-code", "error.json", "progress", "all-reduce.json")
 
 
 @dataclass(frozen=True)
