@@ -22,6 +22,7 @@ from pipeline.config_sections import (
     ThresholdsSection,
 )
 from pipeline.config_text import apply_override, read_yaml
+from pipeline.serving import check_serving
 from steps.configs.adapt_vocabulary import AdaptVocabularyConfig
 from steps.configs.continued_pretraining import ContinuedPretrainingConfig
 from steps.configs.evaluate_model import EvaluateModelConfig
@@ -95,6 +96,7 @@ class PipelineConfig(Section):
             raise ConfigError(
                 "thresholds.max_retention_loss", "missing", limit="a value with data.source_corpus", remedy=remedy
             )
+        check_serving(self.serving, self.aws.region)
         return self
 
     @pydantic.model_validator(mode="after")

@@ -6,12 +6,22 @@ names. Neither gets a setting that the folder has itself: ends of turn, chat tem
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pipeline.config import PipelineConfig
+from containers.instance_types import INSTANCE_TYPES
+from pipeline.config_sections import PLACEHOLDER_ACCOUNT, ServingSection
+from steps.contract import ConfigError
+
+if TYPE_CHECKING:
+    from pipeline.config import PipelineConfig
 
 MODEL_FOLDER = "/opt/ml/model"
+PUBLIC_GALLERY = "public.ecr.aws/"
+# An image's address in ECR, up to the region.
+IN_ECR = re.compile(r"(\d{12})\.dkr[.-]ecr(?:-fips)?\.([a-z0-9-]+)\.")
 # Nothing is to be fetched: endpoints in a VPC may not reach the Hub, and what it has may change.
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
@@ -48,6 +58,24 @@ ENGINES = {
         dtype_names={"bfloat16": "bfloat16", "float16": "float16"},
     ),
 }
+
+
+def check_serving(section: ServingSection, region: str) -> None:
+    """Raises ConfigError for an image that an endpoint in the region cannot take, and for more GPUs than an instance
+    has. A placeholder may be of any region, an instance type that is not in the table of any size."""
+    uri = section.image_uri
+    found = IN_ECR.match(uri)
+    is_elsewhere = found is not None and found[1] != PLACEHOLDER_ACCOUNT and found[2] != region
+    if is_elsewhere or uri.startswith(PUBLIC_GALLERY):
+        remedy = "Copy the image there and name it by its digest (docs/serving.md)."
+        raise ConfigError("serving.image_uri", uri, limit=f"an image in ECR in aws.region {region}", remedy=remedy)
+    for name in section.instance_types:
+        known = INSTANCE_TYPES.get(name)
+        if known is not None and section.tensor_parallel_devices > known.gpus:
+            limit = f"the GPUs of {name}, {known.gpus}"
+            remedy = "Lower it, or leave that type out of serving.instance_types."
+            subject = "serving.tensor_parallel_devices"
+            raise ConfigError(subject, section.tensor_parallel_devices, limit=limit, remedy=remedy)
 
 
 def serving_environment(config: PipelineConfig) -> dict[str, str]:

@@ -15,7 +15,7 @@ from steps.contract import ConfigError
 
 # Every setting at once, and what each server is told of it.
 ALL = ("serving.max_context_tokens=8192", "serving.dtype=bfloat16", "serving.tensor_parallel_devices=4",
-       "data.trust_remote_code=true")  # fmt: skip
+       "serving.instance_types=[ml.g5.12xlarge]", "data.trust_remote_code=true")  # fmt: skip
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 TOLD = {
     "djl-lmi": {
@@ -99,6 +99,31 @@ def test_wrong_settings_are_named(override: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(overrides=[override])
     assert words in str(caught.value)
+
+
+DIGEST = f"@sha256:{'1' * 64}"
+
+
+@pytest.mark.parametrize(
+    "image", ["public.ecr.aws/djl/lmi", "444455556666.dkr.ecr.eu-west-1.amazonaws.com/lmi",
+              "444455556666.dkr-ecr.eu-west-1.on.aws/lmi"]
+)  # fmt: skip
+def test_an_image_that_no_endpoint_of_the_region_can_take_is_refused(image: str) -> None:
+    override = f"serving.image_uri={image}{DIGEST}"
+    with pytest.raises(ConfigError, match=f"serving.image_uri: {image}{DIGEST}; limit an image in ECR in aws.region"):
+        load_config(overrides=[override])
+    if "eu-west-1" in image:
+        assert load_config(overrides=[override, "aws.region=eu-west-1"]).serving.image_uri == image + DIGEST
+    # The placeholder goes with any region.
+    load_config(overrides=["aws.region=eu-west-1"])
+
+
+def test_more_gpus_than_an_instance_has_are_refused() -> None:
+    types = "serving.instance_types=[ml.g5.12xlarge, ml.g5.xlarge, ml.unheard.xlarge]"
+    with pytest.raises(ConfigError, match=r"tensor_parallel_devices: 4; limit the GPUs of ml.g5.xlarge, 1. Lower it"):
+        load_config(overrides=[types, "serving.tensor_parallel_devices=4"])
+    for known in ("ml.g5.12xlarge", "ml.unheard.xlarge"):
+        load_config(overrides=[f"serving.instance_types=[{known}]", "serving.tensor_parallel_devices=4"])
 
 
 def test_an_instance_type_that_serves_nothing_is_refused_by_the_services_shape() -> None:

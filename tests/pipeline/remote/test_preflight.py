@@ -144,9 +144,9 @@ def test_what_is_missing_is_told_with_its_remedy(look: Any, settings: list[str],
     boto3.client("s3", region_name=REGION).put_object(
         Bucket=bucket, Key=f"{prefix.removeprefix(f's3://{bucket}/')}half.txt", Body=b"text"
     )
-    image = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/none@sha256:{'1' * 64}"
+    image = f"{ACCOUNT}.dkr.ecr.eu-west-1.amazonaws.com/there@sha256:{'1' * 64}"
     other = {"aws.bucket": bucket,
-             "serving.image_uri": f"{ACCOUNT}.dkr.ecr.eu-west-1.amazonaws.com/there@sha256:{'1' * 64}",
+             "serving.image_uri": f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/none@sha256:{'1' * 64}",
              "aws.role_arn": f"arn:aws:iam::{ACCOUNT}:role/none",
              "aws.resolve_inputs_function_arn": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:none"}  # fmt: skip
     found = look(other, CorpusUri=prefix, ImageUri=image)
@@ -154,8 +154,8 @@ def test_what_is_missing_is_told_with_its_remedy(look: Any, settings: list[str],
     expected = [
         "role arn:aws:iam::123456789012:role/none: there is none of this name. Make it, or set aws.role_arn.",
         f"function arn:aws:lambda:{REGION}:{ACCOUNT}:function:none: there is none of this name. Deploy it,",
-        f"image {image}: there is no such repository. Make it and push the image",
-        f"image {other['serving.image_uri']}: in region eu-west-1. Push it to ECR in us-west-2.",
+        f"image {image}: in region eu-west-1. Push it to ECR in us-west-2.",
+        f"image {other['serving.image_uri']}: there is no such repository. Make it and push the image",
         f"data {prefix}: pushed in part. Give the same langadapt push again: it goes on.",
         f"data s3://{bucket}/langadapt/inputs/base_model/: nothing there for TrainTokenizer, AdaptVocabulary, ",
         "quota ml.m5.large for processing job usage: 1; 2 for TokenizeCorpus and AdaptVocabulary side by side. "
