@@ -46,10 +46,12 @@ requirements: $(DEV_STAMP)  ## pins what the images install anew, with hashes, f
 	    --excludes requirements-base.txt -c constraints.txt $(UV_ARGS) \
 	    requirements-$$target.in -o requirements-$$target.txt || exit 1; done
 
+# Neither make nor a shell may read anything in BASE: it is taken as it was given, checked, and goes by the environment.
+image-cpu image-gpu: override export BASE := $(value BASE)
 image-cpu image-gpu: image-%:  ## the environment image on BASE=IMAGE@sha256:DIGEST, by docker or BUILDER="buildah bud"
-	@echo '$(BASE)' | grep -Eq '^.+@sha256:[0-9a-f]{64}$$' || \
-	  { echo "error: BASE: '$(BASE)'; limit IMAGE@sha256:DIGEST. docs/containers.md tells how to find one."; exit 1; }
-	$(BUILDER) --target $* --build-arg $(if $(filter cpu,$*),CPU,GPU)_BASE=$(BASE) -t $(TAG) $(BUILD_ARGS) containers
+	@printf '%s' "$$BASE" | tr '\n' ' ' | grep -Eqx '[A-Za-z0-9][A-Za-z0-9._:/-]*@sha256:[0-9a-f]{64}' || \
+	  { printf "error: BASE: '%s'; limit IMAGE@sha256:DIGEST. %s\n" "$$BASE" "docs/containers.md tells how to find one."; exit 1; }
+	$(BUILDER) --target $* --build-arg $(if $(filter cpu,$*),CPU,GPU)_BASE="$$BASE" -t $(TAG) $(BUILD_ARGS) containers
 
 # All are run and told, whatever the first of them measures.
 bench: $(DEV_STAMP)  ## tokenizers beside the library tokenizers on the text of TEXT=DIR, bits per byte beside lm-eval

@@ -111,6 +111,23 @@ def test_make_refuses_a_base_without_a_digest(base: str) -> None:
     assert line.startswith(f"error: BASE: '{base}'; limit IMAGE@sha256:DIGEST.")
 
 
+@pytest.mark.parametrize(
+    "start",
+    ["a b", "a';touch {made};'", 'a";touch {made};"', "$(touch {made})", "`touch {made}`", "$(shell touch {made})",
+     "a;touch {made};b", "a\nb", "--build-arg=x"],
+)  # fmt: skip
+def test_nothing_in_a_base_is_run(tmp_path: Path, start: str) -> None:
+    base = start.format(made=tmp_path / "made") + f"@sha256:{'0a' * 32}"
+    command = ["make", "--no-print-directory", "image-gpu", f"BASE={base}", "BUILDER=echo built:"]
+    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert (
+        refused.stdout
+        == f"error: BASE: '{base}'; limit IMAGE@sha256:DIGEST. docs/containers.md tells how to find one.\n"
+    )
+    assert not (tmp_path / "made").exists()
+
+
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
 def test_make_gives_the_base_to_the_builder(target: str) -> None:
     base = f"pytorch@sha256:{'0a' * 32}"
