@@ -51,7 +51,9 @@ class PipelineConfig(Section):
     compute: ComputeSection = ComputeSection()
     thresholds: ThresholdsSection
     serving: ServingSection = ServingSection()
-    model_approval_status: Literal["PendingManualApproval", "Approved", "Rejected"] = "PendingManualApproval"
+    model_approval_status: Literal["PendingManualApproval", "Approved", "Rejected"] = Field(
+        "PendingManualApproval", description="status that a new version is registered with"
+    )
     ablation: bool = Field(
         False,
         description="train the base model with its own tokenizer too, and measure what the new one alone brings; both "
