@@ -93,15 +93,19 @@ def do_part(root: Path, launch: Launch, watch: Watch) -> Ended:
     if watch.hosts is not None:
         say(network_line(launch, processes_per_host(), network_variables(launch), os.environ))
         watch.hosts.meet("start", None, watch.is_over)
+    if ended := ended_meanwhile(watch):
+        return ended
     # With several hosts only now, so that the others hear of it.
-    if needs_torchrun(launch, processes_per_host()) and not watch.is_over() and not watch.news():
+    if needs_torchrun(launch, processes_per_host()):
         check_rendezvous(launch.hosts, launch.host_index)
-    if watch.hosts is not None:
-        if is_wanted(launch) and not watch.hosts.news and not watch.is_over():
-            check_bandwidth(launch, root, step_environment(launch, code, code_digest), watch)
-        if watch.hosts.news:
-            # The step has not begun: what there is to say is the other host's.
-            return after_news(Ended(EXIT_BUG), watch.hosts.news, False)
-    if stopped := watch.stopped():
-        return stopped
-    return run_step(launch, code, code_digest, watch)
+    if is_wanted(launch):
+        check_bandwidth(launch, root, step_environment(launch, code, code_digest), watch)
+    return ended_meanwhile(watch) or run_step(launch, code, code_digest, watch)
+
+
+def ended_meanwhile(watch: Watch) -> Ended | None:
+    """How this host's part has ended before its step began, None where it goes on."""
+    if news := watch.news():
+        # What there is to say is the other host's.
+        return after_news(Ended(EXIT_BUG), news, False)
+    return watch.stopped()
