@@ -39,6 +39,7 @@ from steps.text.chat_template import BOS_TOKEN, CHAT_TEMPLATE, EOS_TOKEN, PAD_TO
 from steps.text.corpus import first_documents, read_summary
 from steps.text.fertility import FertilityText, leading_measure, measure_fertility
 from steps.text.fertility_plot import draw_fertility
+from steps.text.freed_memory import return_freed_memory
 from steps.text.tokenizer_choice import choose
 from steps.text.training_sample import TrainingSample
 from steps.text.vocabulary_cost import ModelSize
@@ -73,6 +74,7 @@ def train_tokenizer(config: TrainTokenizerConfig, folders: StepFolders) -> dict[
     for candidate in training.candidates():
         write_tokenizer_folder(candidate.tokenizer, candidates_folder / candidate.name, model_size.context_tokens)
         measured.append(measure(candidate, texts, base, model_size))
+        return_freed_memory()
         report_progress(min(len(measured), training.expected()), 1 + training.expected(), "candidates")
     report_progress(1 + training.expected(), 1 + training.expected(), "candidates")
     if len(measured) == 1:
