@@ -32,9 +32,10 @@ def end_orphans(run_folder: Path, stopping: Stopping, say: Callable[[str], None]
     The first signal to this run ends the waiting: what is left then has SIGTERM, and the next run looks again.
     Raises StepError where a process cannot be ended.
     """
-    records = sorted(run_folder.glob(f"jobs/*/*/{PROCESSES_NAME}"))
-    roots = [str(folder) for record in records for pattern in ("opt/ml", "algo-*/opt/ml")
-             for folder in record.parent.glob(pattern)]  # fmt: skip
+    jobs = sorted(run_folder.glob("jobs/*/*"))
+    # A run that is killed the moment its processes began has not recorded them: they are known by their folder, too.
+    roots = [str(folder) for job in jobs for pattern in ("opt/ml", "algo-*/opt/ml") for folder in job.glob(pattern)]
+    records = [record for job in jobs if (record := job / PROCESSES_NAME).is_file()]
 
     def leaders() -> dict[int, str | None]:
         return {number: process_identity(number) for record in records for number in recorded_processes(record)}
@@ -45,7 +46,7 @@ def end_orphans(run_folder: Path, stopping: Stopping, say: Callable[[str], None]
     def hurry() -> bool:
         return stopping.asked.is_set()
 
-    if not records or not (found := find()):
+    if not roots or not (found := find()):
         return
     say(f"Ending {len(found)} process{'' if len(found) == 1 else 'es'} that an earlier run in {run_folder} left")
     signal_all(leaders(), signal.SIGTERM)

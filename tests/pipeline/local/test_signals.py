@@ -123,10 +123,15 @@ def test_a_signal_behind_the_last_step_changes_nothing(runs):
     assert (runs.record()["state"], runs.record()["failure"]) == ("Succeeded", None)
 
 
-def test_what_a_killed_run_left_ends_although_its_job_is_another_now(runs):
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_what_a_killed_run_left_ends_although_its_job_is_another_now(runs, is_recorded):
     process = runs.start(processing("Work", WITH_WORKER))
     worker = worker_of(runs, "Work")
     running = runs.processes("Work")
+    if not is_recorded:
+        # As where the run was killed between the start of a process and its record.
+        (record,) = runs.folder.glob("**/processes.json")
+        record.unlink()
     process.kill()
     process.wait()
     for number in set(running) - {worker}:
