@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pipeline.local.job_key import job_members
 from pipeline.local.job_spec import JobInput, job_spec
-from pipeline.references import as_text, member_path, reference_kind, referenced_steps, walk_references
+from pipeline.references import Scope, as_text, member_path, referenced_steps, walk_references
 from pipeline.service_cache import KEY_MEMBERS, VOLATILE_VARIABLES
 from pipeline.step_graph import Node, build_graph
 
@@ -64,6 +64,7 @@ def explain(old: Side, new: Side) -> list[Explanation]:
     Raises ConfigError for a definition that does not hang together.
     """
     before, after = build_graph(old.definition), build_graph(new.definition)
+    # Outputs that one side alone knows would differ from their names on the other.
     both_known = set(old.outputs) & set(new.outputs)
     explained: dict[str, Explanation] = {}
     for name, node in after.items():
@@ -75,8 +76,10 @@ def explain(old: Side, new: Side) -> list[Explanation]:
         elif earlier is None or earlier.type != node.type:
             explained[name] = Explanation(name, "miss", "it is new", "miss", "it is new")
         else:
-            values = [{step: side.outputs[step] for step in both_known if step in side.outputs} for side in (old, new)]
-            one, other = (Symbols(side.parameters, known) for side, known in zip((old, new), values, strict=True))
+            one, other = (
+                Symbols(side.parameters, {}, outputs={step: side.outputs[step] for step in both_known})
+                for side in (old, new)
+            )
             changed = differences(service_key(earlier, one), service_key(node, other))
             service, service_reason = service_outcome(node, changed, explained)
             local, local_reason = local_outcome(earlier, node, (old, new), (one, other), explained)
@@ -88,27 +91,14 @@ def explain(old: Side, new: Side) -> list[Explanation]:
 # --- values before anything ran ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Symbols:
-    """Resolves references as far as they are known; what only an execution knows becomes its reference's text."""
+@dataclass
+class Symbols(Scope):
+    """Resolves references as far as they are known; what only an execution knows becomes its reference's text.
 
-    parameters: Mapping[str, Any]
-    outputs: Mapping[str, Mapping[str, Any]]
+    outputs: of functions, by step and name.
+    """
 
-    def resolve(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self.resolve(item) for item in value]
-        if not isinstance(value, dict):
-            return value
-        match reference_kind(value):
-            case "Get":
-                return self._get(value["Get"])
-            case "Std:Join":
-                join = value["Std:Join"]
-                return join.get("On", "").join(as_text(self.resolve(item)) for item in join["Values"])
-            case "Std:JsonGet":
-                return f"{{{as_text(value['Std:JsonGet'])}}}"
-        return {name: self.resolve(item) for name, item in value.items()}
+    outputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def _get(self, reference: str) -> Any:
         kind, _, rest = reference.partition(".")
@@ -119,6 +109,9 @@ class Symbols:
         if kind == "Steps" and output and output[1] in self.outputs.get(step, {}):
             return self.outputs[step][output[1]]
         return f"{{{reference}}}"
+
+    def _json_get(self, arguments: Mapping[str, Any]) -> Any:
+        return f"{{{as_text(arguments)}}}"
 
 
 # --- SageMaker --------------------------------------------------------------------------------------------------------
