@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import unicodedata
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from steps.text.chat_template import BOS_TOKEN, END_OF_TURN_TOKEN
 from steps.text.pretokens import count_pretokens
 from steps.text.suffixes import AZERBAIJANI_SUFFIXES, TURKISH_SUFFIXES, split_counts, suffix_pattern
 from steps.text.token_bytes import TokenBytes, token_bytes_of
-from steps.text.unigram import TrainedUnigram, train_unigram
+from steps.text.unigram import TrainedUnigram, count_seeds, train_unigram
 from steps.train_tokenizer import write_tokenizer_folder
 
 SAMPLE = Path(__file__).parents[2] / "steps" / "sample_data" / "corpus.jsonl"
@@ -241,3 +242,18 @@ def test_a_byte_that_is_too_rare_for_sentencepiece_is_a_piece_all_the_same():
     assert tokenizer.get_vocab_size() <= 576
     for text in ("salam dünya", "²ĵ \x00\x7f ünya", "".join(map(chr, range(0x20, 0x250)))):
         assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False).ids) == text
+
+
+def test_seeds_are_the_parts_that_cover_most_and_no_more_than_asked_for():
+    spelled = {"salamlar": 3, "salam": 5, "sa": 1, "kitab": 1}
+    covered = Counter()
+    for pretoken, count in spelled.items():
+        for begin in range(len(pretoken)):
+            for end in range(begin + 2, len(pretoken) + 1):
+                covered[pretoken[begin:end]] += count * (end - begin)
+    # Parts that occur once teach nothing: of kitab there is one.
+    often = {part: bytes_ for part, bytes_ in covered.items() if part not in "kitab"}
+    expected = sorted(often.items(), key=lambda pair: (-pair[1], pair[0]))
+    assert list(count_seeds(spelled, 1_000).items()) == expected
+    assert list(count_seeds(spelled, 4).items()) == expected[:4]
+    assert expected[0] == ("salam", 40)
