@@ -46,7 +46,7 @@ def end_orphans(run_folder: Path, stopping: Stopping, say: Callable[[str], None]
     def hurry() -> bool:
         return stopping.asked.is_set()
 
-    if not roots or not (found := find()):
+    if not jobs or not (found := find()):
         return
     say(f"Ending {len(found)} process{'' if len(found) == 1 else 'es'} that an earlier run in {run_folder} left")
     signal_all(leaders(), signal.SIGTERM)
