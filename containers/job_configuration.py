@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from containers.launch_errors import LaunchError
-from containers.rendezvous import rendezvous_host
+from containers.rendezvous import first_host
 from containers.variables import whole_number
 
 CONTAINER_ROOT = "/opt/ml"
@@ -52,7 +52,7 @@ class Launch:
     def is_loopback(self) -> bool:
         """True where the hosts are processes of one machine, such as a laptop."""
         by_interface = self.network_interface in ("lo", "lo0")
-        return by_interface or rendezvous_host(self.hosts).startswith(LOOPBACK_ADDRESSES)
+        return by_interface or first_host(self.hosts).startswith(LOOPBACK_ADDRESSES)
 
     @property
     def key(self) -> str:

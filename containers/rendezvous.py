@@ -11,11 +11,17 @@ from containers.variables import port_variable
 
 HOST, PORT, HOSTS_PORT = "LANGADAPT_RENDEZVOUS_HOST", "LANGADAPT_RENDEZVOUS_PORT", "LANGADAPT_HOSTS_PORT"
 DEFAULT_RENDEZVOUS_PORT = 7777
+LOOPBACK = "127.0.0.1"
+
+
+def first_host(hosts: Sequence[str]) -> str:
+    """The host that the others look for: LANGADAPT_RENDEZVOUS_HOST, else the first."""
+    return os.environ.get(HOST) or hosts[0]
 
 
 def rendezvous_host(hosts: Sequence[str]) -> str:
-    """Where torchrun's processes meet: LANGADAPT_RENDEZVOUS_HOST, else the first host."""
-    return os.environ.get(HOST) or hosts[0]
+    """Where torchrun's processes meet: the first host, which a job of one host need not be able to look up."""
+    return first_host(hosts) if len(hosts) > 1 or os.environ.get(HOST) else LOOPBACK
 
 
 def rendezvous_port() -> int:

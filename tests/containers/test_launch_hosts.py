@@ -69,3 +69,12 @@ def test_processes_of_one_host_that_cannot_meet(tmp_path):
     code, errors = container.launch(**given, LANGADAPT_RENDEZVOUS_HOST="no-such-host.invalid")
     assert (code, errors.count("\n")) == (1, 1)
     assert errors.startswith("error: LANGADAPT_RENDEZVOUS_HOST: no-such-host.invalid cannot be resolved: ")
+
+
+def test_processes_of_one_host_meet_without_its_name(tmp_path):
+    """A container outside the service has no name that its own machine could look up."""
+    container = Container(tmp_path)
+    container.training(hosts=["no-such-host.invalid"], host="no-such-host.invalid")
+    port = loopback_hosts()["LANGADAPT_RENDEZVOUS_PORT"]
+    assert container.launch(LANGADAPT_PROCESSES="2", LANGADAPT_RENDEZVOUS_PORT=port) == (0, "")
+    assert sorted(path.name for path in (container.root / "model").iterdir()) == ["seen-0.json", "seen-1.json"]
