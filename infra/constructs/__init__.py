@@ -1,0 +1,1 @@
+"""Small constructs, each with keyword arguments alone; infra/stack.py wires them."""

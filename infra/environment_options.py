@@ -1,0 +1,120 @@
+"""The options of an environment: each a section of infra/environments/*.yaml, left out where it is not wanted."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import pydantic
+from pydantic import Field
+
+from pipeline.config_sections import Section
+from pipeline.remote.schedule import EXPRESSION
+from steps.contract import ConfigError, nearest_name
+
+MAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+
+
+class ImageOption(Section):
+    """The environment image: built in the account, or one that is there already. Exactly one of base and uri."""
+
+    base: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*@sha256:[0-9a-f]{64}$",
+        description="base that CodeBuild builds the image on, by digest (docs/containers.md)",
+    )
+    target: Literal["gpu", "cpu"] = Field("gpu", description="target of containers/Dockerfile")
+    build_minutes: int = Field(55, ge=10, le=55, description="time limit of a build; CloudFormation waits for an hour")
+    uri: str | None = Field(
+        None,
+        pattern=r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9._/-]+@sha256:[0-9a-f]{64}$",
+        description="an image of the environment in ECR, by digest",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _one_of_both(self) -> ImageOption:
+        if (self.base is None) == (self.uri is None):
+            remedy = "Name image.base to have it built, or image.uri of one that is there."
+            value = "neither base nor uri" if self.base is None else "base and uri"
+            raise ConfigError("image", value, limit="one of base and uri", remedy=remedy)
+        return self
+
+
+class NetworkOption(Section):
+    """A network without a way to the internet, which the jobs run in."""
+
+    cidr: str = Field("10.20.0.0/16", pattern=r"^\d{1,3}(\.\d{1,3}){3}/(1[6-9]|2[0-4])$", description="address range")
+    availability_zones: tuple[str, ...] = Field(
+        min_length=1, max_length=3, description="zones of the subnets; those that offer the instance types"
+    )
+
+
+class ScheduleOption(Section):
+    """Executions that EventBridge Scheduler starts."""
+
+    expression: str = Field(description="cron(six fields), rate(number unit) or at(time)")
+    time_zone: str = Field("UTC", description="IANA name of the time zone that the expression is read in")
+    parameters: dict[str, str] = Field({}, max_length=200, description="parameters of the pipeline, as texts")
+
+    @pydantic.model_validator(mode="after")
+    def _is_understood(self) -> ScheduleOption:
+        from zoneinfo import available_timezones
+
+        if not EXPRESSION.fullmatch(self.expression):
+            remedy = "Write cron(0 3 ? * SUN *), rate(7 days) or at(2027-01-31T03:00:00)."
+            limit = "cron(six fields), rate(number unit) or at(time)"
+            raise ConfigError("schedule.expression", self.expression, limit=limit, remedy=remedy)
+        if self.time_zone not in available_timezones():
+            remedy = nearest_name(self.time_zone, available_timezones())
+            raise ConfigError("schedule.time_zone", self.time_zone, remedy=remedy)
+        return self
+
+
+class NewDataOption(Section):
+    """An execution once new objects have come below a prefix and none has followed for a while."""
+
+    prefix: str = Field(
+        "inputs/corpus/",
+        pattern=r"^([A-Za-z0-9_-]+/)+$",
+        description="key prefix that is watched, below the pipeline's own prefix, with its final slash",
+    )
+    quiet_seconds: int = Field(
+        900, ge=60, le=900, description="time without a new object after which an execution is started"
+    )
+    parameters: dict[str, str] = Field({}, max_length=200, description="parameters of the pipeline, as texts")
+
+
+class ApprovalOption(Section):
+    """What the approval of a model version does."""
+
+    action: Literal["deploy", "notify"] = Field(
+        "notify", description="deploy: create or update the endpoint; notify: tell about it"
+    )
+    endpoint_name: str | None = Field(
+        None, pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,47}$", description="null: the environment's name"
+    )
+    instance_type: str = Field(
+        "ml.g5.xlarge", pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$", description="instance type of the endpoint"
+    )
+    instance_count: int = Field(1, ge=1, le=20, description="instances of the endpoint")
+    termination_wait_seconds: int = Field(
+        300, ge=0, le=3600, description="time that the old instances stay after the traffic has moved"
+    )
+
+
+class MonitoringOption(Section):
+    """A dashboard, and alarms that write to the topic."""
+
+    silent_days: int = Field(
+        14, ge=1, le=365, description="days without a succeeded execution after which an alarm tells of it"
+    )
+
+
+class BudgetOption(Section):
+    """A monthly budget of what carries the environment's tag."""
+
+    monthly_usd: float = Field(gt=0, description="US dollars a month")
+    warn_at_percent: int = Field(80, ge=1, le=100, description="share of the budget at which a mail is sent")
+    stop_at_percent: int | None = Field(
+        100, ge=1, le=1000, description="share at which running executions are stopped, hours late; null: never"
+    )
