@@ -1,0 +1,330 @@
+"""Brings the endpoint to the newest approved version of a model package group.
+
+An event of the registry is only the occasion: what is done follows from what the registry and the endpoint say now. So
+events may come twice, late or out of order. The newest approved version is the one that the pipeline measures new
+candidates against, too (pipeline/resolve_inputs.py).
+
+    endpoint                              what is done
+    is being created or updated           the event waits in its queue
+    does not exist                        created, if the event is that version's approval
+    serves the newest approved version    nothing
+    serves another one                    updated: a second fleet beside the first, traffic moves, alarms roll back
+    was rolled back from this approval    nothing: the same approval is tried once; reject and approve it to try again
+    failed, or out of service             a person is told
+    no version is approved any more       left as it is, and a person is told
+
+Model, endpoint configuration and what was tried are named by package, version, status and settings; two tags of the
+endpoint keep what was tried and told. Each message stays in the queue until the deployment has ended, so that the end
+is told, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from infra.handlers.events import (
+    EventError,
+    SnsTopic,
+    Topic,
+    client,
+    queued_events,
+    required,
+    settings_from_environment,
+    text_at,
+)
+
+DETAIL_TYPE = "SageMaker Model Package State Change"
+APPROVED = "Approved"
+IN_SERVICE = "InService"
+BUSY = ("Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting")
+TRIED_TAG, TOLD_TAG = "langadapt:tried", "langadapt:told"
+VARIANT = "all"
+MISSING = re.compile(r"could not find|does not exist", re.IGNORECASE)
+MAX_NAME_CHARACTERS = 63
+
+
+@dataclass(frozen=True)
+class Settings:
+    """group: of model packages. role_arn: what the endpoint's containers run as. alarms: names; any of them rolls an
+    update back. bake_seconds: that the old fleet is kept beside the new one. startup_seconds: until a container has
+    its model and answers."""
+
+    group: str
+    endpoint: str
+    role_arn: str
+    instance_type: str
+    instance_count: int
+    alarms: tuple[str, ...]
+    bake_seconds: int = 600
+    startup_seconds: int = 1_800
+    inference_ami: str = ""
+    subnets: tuple[str, ...] = ()
+    security_groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Package:
+    """A version as the registry tells it. decided_at: when its status was last set."""
+
+    arn: str
+    version: int
+    status: str
+    decided_at: str
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """config: the name of what it serves; none until it is in service."""
+
+    arn: str
+    status: str
+    config: str
+    tags: Mapping[str, str]
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """waits: whether the event is to come again."""
+
+    line: str
+    waits: bool = False
+
+
+class Registry(Protocol):
+    def describe(self, arn: str) -> Package | None:
+        """A version, None where it was deleted."""
+
+    def approved(self, group: str) -> Iterable[str]:
+        """ARNs of the approved versions; the list may be a little behind."""
+
+
+class Endpoints(Protocol):
+    def find(self) -> Endpoint | None: ...
+
+    def create(self, name: str, package: Package, tags: Mapping[str, str]) -> None: ...
+
+    def update(self, name: str, package: Package) -> None: ...
+
+    def tag(self, endpoint: Endpoint, name: str, value: str) -> None: ...
+
+
+def deploy(
+    event: Mapping[str, Any], registry: Registry, endpoints: Endpoints, topic: Topic, settings: Settings
+) -> Outcome:
+    """What one event leads to. Raises EventError for an event that is none of the group's."""
+    package_arn = named_package(event, settings.group)
+    endpoint = endpoints.find()
+    if endpoint is not None and endpoint.status in BUSY:
+        return Outcome(f"endpoint {settings.endpoint} is {endpoint.status}", waits=True)
+    wanted = newest_approved(registry, settings.group, package_arn)
+    if wanted is None:
+        return none_approved(endpoint, endpoints, topic, settings)
+    name = deployment_name(settings, wanted)
+    tried = f"{name} {wanted.decided_at}"
+    if endpoint is None:
+        # Somebody may have taken the endpoint away: a version that is registered or rejected does not bring it back.
+        if wanted.arn != package_arn:
+            return Outcome(
+                f"there is no endpoint {settings.endpoint}, and version {wanted.version} was approved before"
+            )
+        endpoints.create(name, wanted, {TRIED_TAG: tried})
+        return Outcome(f"endpoint {settings.endpoint} is created with version {wanted.version}", waits=True)
+    served = f"Endpoint {settings.endpoint} serves version {wanted.version} of {settings.group}"
+    if endpoint.status != IN_SERVICE:
+        line = f"Endpoint {settings.endpoint} is {endpoint.status}: {endpoint.failure or 'no reason given'}"
+        remedy = f"Delete it (aws sagemaker delete-endpoint --endpoint-name {settings.endpoint}), mend the cause, then "
+        remedy += f"reject and approve version {wanted.version}."
+        return told(line, remedy, tried, endpoint, endpoints, topic)
+    if endpoint.config == name:
+        return told(served, f"Ask it: langadapt chat --endpoint {settings.endpoint}", tried, endpoint, endpoints, topic)
+    if endpoint.tags.get(TRIED_TAG) == tried:
+        line = f"Endpoint {settings.endpoint}: the update to version {wanted.version} was rolled back"
+        remedy = f"It goes on with {endpoint.config}. Look at its logs and alarms; reject version {wanted.version}, or "
+        remedy += "reject and approve it to try again."
+        return told(line, remedy, tried, endpoint, endpoints, topic)
+    endpoints.update(name, wanted)
+    endpoints.tag(endpoint, TRIED_TAG, tried)
+    return Outcome(f"endpoint {settings.endpoint} is updated to version {wanted.version}", waits=True)
+
+
+def named_package(event: Mapping[str, Any], group: str) -> str:
+    """ARN of the version that an event names. Raises EventError for another group's."""
+    required(event, "detail-type", DETAIL_TYPE)
+    required(event, "detail.ModelPackageGroupName", group)
+    arn = text_at(event, "detail.ModelPackageArn")
+    if ":model-package/" not in arn:
+        raise EventError("event detail.ModelPackageArn", arn, limit="a model package's ARN")
+    return arn
+
+
+def newest_approved(registry: Registry, group: str, named: str) -> Package | None:
+    """The approved version with the highest number, None where none is approved.
+
+    named: a version that may have changed a moment ago, so that the list does not know yet.
+    """
+    described = [registry.describe(arn) for arn in {named, *registry.approved(group)}]
+    approved = [package for package in described if package is not None and package.status == APPROVED]
+    return max(approved, key=lambda package: package.version, default=None)
+
+
+def none_approved(endpoint: Endpoint | None, endpoints: Endpoints, topic: Topic, settings: Settings) -> Outcome:
+    """Nothing is taken away from users without a person."""
+    if endpoint is None:
+        return Outcome(f"no version of {settings.group} is approved")
+    line = f"Endpoint {settings.endpoint} serves a version of {settings.group} that is not approved, as none is"
+    remedy = "Approve another version, or take the endpoint away: "
+    remedy += f"aws sagemaker delete-endpoint --endpoint-name {settings.endpoint}"
+    return told(line, remedy, f"none approved {endpoint.config}", endpoint, endpoints, topic)
+
+
+def told(line: str, more: str, about: str, endpoint: Endpoint, endpoints: Endpoints, topic: Topic) -> Outcome:
+    """The outcome of what a person is told once."""
+    mark = hashlib.sha256(f"{line}\0{about}".encode()).hexdigest()
+    if endpoint.tags.get(TOLD_TAG) != mark:
+        topic.tell(line, f"{line}.\n{more}")
+        endpoints.tag(endpoint, TOLD_TAG, mark)
+    return Outcome(line)
+
+
+def deployment_name(settings: Settings, package: Package) -> str:
+    """The name of model and endpoint configuration: the same for the same package, version, status and settings."""
+    identity = json.dumps([package.arn, package.version, package.status, asdict(settings)], sort_keys=True)
+    end = f"-v{package.version}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+    return settings.endpoint[: MAX_NAME_CHARACTERS - len(end)].rstrip("-") + end
+
+
+def deployment_config(settings: Settings) -> dict[str, Any]:
+    """How an update goes on: a second fleet, a share of the traffic first where there are several instances."""
+    routing: dict[str, Any] = {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": settings.bake_seconds}
+    if settings.instance_count > 1:
+        routing |= {"Type": "CANARY", "CanarySize": {"Type": "INSTANCE_COUNT", "Value": 1}}
+    # Two waits, each until a container answers, and room.
+    limit = min(28_800, max(3_600, 2 * settings.bake_seconds + 2 * settings.startup_seconds))
+    return {
+        "BlueGreenUpdatePolicy": {
+            "TrafficRoutingConfiguration": routing,
+            "TerminationWaitInSeconds": settings.bake_seconds,
+            "MaximumExecutionTimeoutInSeconds": limit,
+        },
+        "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": name} for name in settings.alarms]},
+    }
+
+
+# --- on SageMaker -----------------------------------------------------------------------------------------------------
+
+
+def handler(event: Mapping[str, Any], context: object) -> dict[str, Any]:
+    """The entry point on Lambda: messages of a queue; those that are to come again are named in the answer."""
+    given = settings_from_environment()
+    topic = SnsTopic(client("sns"), given.pop("topic_arn"))
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    settings = Settings(**values)
+    registry, endpoints = SageMakerRegistry(client("sagemaker")), SageMakerEndpoints(client("sagemaker"), settings)
+    waiting = []
+    for message, body in queued_events(event):
+        outcome = deploy(body, registry, endpoints, topic, settings)
+        print(json.dumps({"message": message, **asdict(outcome)}))
+        if outcome.waits:
+            waiting.append({"itemIdentifier": message})
+    return {"batchItemFailures": waiting}
+
+
+@dataclass(frozen=True)
+class SageMakerRegistry:
+    """The SageMaker Model Registry; client: boto3's for SageMaker."""
+
+    client: Any
+
+    def describe(self, arn: str) -> Package | None:
+        found = described(self.client.describe_model_package, ModelPackageName=arn)
+        if found is None:
+            return None
+        decided_at = found.get("LastModifiedTime") or found["CreationTime"]
+        return Package(
+            arn, found["ModelPackageVersion"], found["ModelApprovalStatus"], f"{decided_at:%Y-%m-%dT%H:%M:%S.%f}"
+        )
+
+    def approved(self, group: str) -> list[str]:
+        pages = self.client.get_paginator("list_model_packages").paginate(
+            ModelPackageGroupName=group, ModelApprovalStatus=APPROVED
+        )
+        return [summary["ModelPackageArn"] for page in pages for summary in page["ModelPackageSummaryList"]]
+
+
+@dataclass(frozen=True)
+class SageMakerEndpoints:
+    """The one endpoint of the settings; client: boto3's for SageMaker. What has been made before is made no second
+    time, so that a deployment that broke off goes on."""
+
+    client: Any
+    settings: Settings
+
+    def find(self) -> Endpoint | None:
+        found = described(self.client.describe_endpoint, EndpointName=self.settings.endpoint)
+        if found is None:
+            return None
+        pages = self.client.get_paginator("list_tags").paginate(ResourceArn=found["EndpointArn"])
+        tags = {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
+        config, failure = found.get("EndpointConfigName", ""), " ".join(found.get("FailureReason", "").split())
+        return Endpoint(found["EndpointArn"], found["EndpointStatus"], config, tags, failure)
+
+    def create(self, name: str, package: Package, tags: Mapping[str, str]) -> None:
+        self._prepare(name, package)
+        listed = [{"Key": key, "Value": value} for key, value in tags.items()]
+        self.client.create_endpoint(EndpointName=self.settings.endpoint, EndpointConfigName=name, Tags=listed)
+
+    def update(self, name: str, package: Package) -> None:
+        self._prepare(name, package)
+        self.client.update_endpoint(
+            EndpointName=self.settings.endpoint,
+            EndpointConfigName=name,
+            DeploymentConfig=deployment_config(self.settings),
+        )
+
+    def tag(self, endpoint: Endpoint, name: str, value: str) -> None:
+        self.client.add_tags(ResourceArn=endpoint.arn, Tags=[{"Key": name, "Value": value}])
+
+    def _prepare(self, name: str, package: Package) -> None:
+        """Model and endpoint configuration."""
+        chosen = self.settings
+        if described(self.client.describe_model, ModelName=name) is None:
+            network = {"VpcConfig": {"Subnets": [*chosen.subnets], "SecurityGroupIds": [*chosen.security_groups]}}
+            self.client.create_model(
+                ModelName=name,
+                ExecutionRoleArn=chosen.role_arn,
+                Containers=[{"ModelPackageName": package.arn}],
+                # The server fetches nothing: SageMaker puts the model beside it.
+                EnableNetworkIsolation=True,
+                **(network if chosen.subnets else {}),
+            )
+        if described(self.client.describe_endpoint_config, EndpointConfigName=name) is None:
+            variant = {
+                "VariantName": VARIANT,
+                "ModelName": name,
+                "InstanceType": chosen.instance_type,
+                "InitialInstanceCount": chosen.instance_count,
+                "ModelDataDownloadTimeoutInSeconds": chosen.startup_seconds,
+                "ContainerStartupHealthCheckTimeoutInSeconds": chosen.startup_seconds,
+                **({"InferenceAmiVersion": chosen.inference_ami} if chosen.inference_ami else {}),
+            }
+            self.client.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
+
+
+def described(describe: Any, **named: str) -> dict[str, Any] | None:
+    """What a Describe call tells, None where there is nothing of this name."""
+    from botocore.exceptions import ClientError
+
+    try:
+        return describe(**named)
+    except ClientError as error:
+        code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
+        # SageMaker mostly tells what is missing by a ValidationException, and then by its message alone.
+        if code == "ResourceNotFound" or (code == "ValidationException" and MISSING.search(message)):
+            return None
+        raise
