@@ -38,6 +38,7 @@ from pipeline.command_options import (
 from pipeline.error_lines import error_as_json
 from pipeline.mask_command import inspect_mask
 from pipeline.model_commands import check_registry, models
+from pipeline.plan.command import plan
 from pipeline.preflight_command import preflight
 from pipeline.remote.push_command import push
 from pipeline.remote_commands import executions, retry, schedule, start, stop, upsert
@@ -186,6 +187,7 @@ def doctor(
 
 
 app.command()(check)
+app.command()(plan)
 app.command()(upsert)
 app.command()(preflight)
 app.command()(start)

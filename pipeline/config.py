@@ -17,6 +17,7 @@ from pipeline.config_sections import (
     AwsSection,
     ComputeSection,
     DataSection,
+    PlanSection,
     Section,
     ServingSection,
     ThresholdsSection,
@@ -67,6 +68,7 @@ class PipelineConfig(Section):
     continued_pretraining: ContinuedPretrainingConfig
     fine_tune: FineTuneConfig
     evaluate_model: EvaluateModelConfig = EvaluateModelConfig()
+    plan: PlanSection = PlanSection()
 
     @pydantic.model_validator(mode="before")
     @classmethod

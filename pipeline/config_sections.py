@@ -199,3 +199,21 @@ class ThresholdsSection(Section):
     max_retention_loss: float | None = Field(
         None, description="largest loss on the source language, in bits per byte; needed with data.source_corpus"
     )
+
+
+class PlanSection(Section):
+    """What `langadapt plan` reckons with where it cannot look. No step reads it."""
+
+    base_model_shape: str | None = Field(
+        None,
+        min_length=1,
+        description="name in pipeline/plan/model_shapes.yaml; null: config.json of data.base_model, or the sample's",
+    )
+    corpus_bytes: float | None = Field(
+        None, ge=1, description="UTF-8 bytes of the corpus; null: the files of data.corpus, where they lie here"
+    )
+    bytes_per_token: float = Field(4.0, gt=0, description="of the new tokenizer, on the corpus")
+    base_bytes_per_token: float = Field(2.5, gt=0, description="of the base model's own tokenizer, on the corpus")
+    conversations: int | None = Field(
+        None, ge=1, description="conversations to fine-tune on; null: the lines of data.conversations, if here"
+    )

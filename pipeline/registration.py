@@ -108,8 +108,8 @@ def model_metadata(
         SETTINGS_MEMBER: jobs.lineages["FineTune"].settings_digest,
         # The same with all code: where it comes from.
         "recipe_sha256": jobs.lineages["FineTune"].digest,
-        # Not where the data lies: what it holds is told by the digests.
-        "config_sha256": config_digest(jobs.config, ["data"]),
+        # Not where the data lies, whose content the digests tell; nor what langadapt plan reckons with.
+        "config_sha256": config_digest(jobs.config, ["data", "plan"]),
         "image": parameters.image_uri,
         "serving_engine": jobs.config.serving.engine,
         "serving_image": jobs.config.serving.image_uri,

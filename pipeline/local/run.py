@@ -267,7 +267,7 @@ def definition_name(key: str, content: bytes) -> str:
 
 def definition_key(config: PipelineConfig) -> str:
     """sha256 over everything that a compiled definition depends on."""
-    digest = hashlib.sha256(f"{config_digest(config)} {importlib.metadata.version('sagemaker')}".encode())
+    digest = hashlib.sha256(f"{config_digest(config, ['plan'])} {importlib.metadata.version('sagemaker')}".encode())
     for package in (pipeline, steps):
         folder = Path(package.__path__[0])
         for file in sorted(folder.rglob("*.py")):
