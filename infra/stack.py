@@ -9,6 +9,7 @@ from aws_cdk import Environment as Account
 from constructs import Construct
 
 from infra.constructs.model_package_group import ModelPackageGroup
+from infra.constructs.network import Network
 from infra.constructs.resolve_inputs import ResolveInputs
 from infra.constructs.roles import JobRole, PipelineRole
 from infra.constructs.sagemaker_pipeline import DefinitionNames, SagemakerPipeline, with_placeholders
@@ -38,7 +39,8 @@ class LangadaptStack(Stack):
         group = ModelPackageGroup(
             self, "Models", name=environment.name, adopt=environment.adopt_model_package_group, removal=removal
         )
-        jobs = JobRole(self, "Jobs", storage=storage)
+        network = optional_network(self, environment)
+        jobs = JobRole(self, "Jobs", storage=storage, network=network)
         resolve_inputs = ResolveInputs(
             self, "ResolveInputs", storage=storage, group=group, pipeline_arn=pipeline_arn, workloads=workloads
         )
@@ -55,6 +57,8 @@ class LangadaptStack(Stack):
                 image_uri=image_uri,
                 key_arn=storage.key.key_arn,
                 serving_image_uri=environment.serving_image_uri or image_uri,
+                subnets=tuple(network.subnets) if network else (),
+                security_group=network.jobs.security_group_id if network else None,
             ),
         )  # fmt: skip
 
@@ -62,6 +66,15 @@ class LangadaptStack(Stack):
         CfnOutput(self, "PipelineName", value=pipeline.name)
         for name, value in {"langadapt:environment": environment.name, **environment.tags}.items():
             Tags.of(self).add(name, value)
+
+
+def optional_network(scope: Construct, environment: EnvironmentConfig) -> Network | None:
+    option = environment.network
+    if option is None:
+        return None
+    return Network(
+        scope, "Network", name=environment.name, cidr=option.cidr, availability_zones=option.availability_zones
+    )
 
 
 def pipeline_config(environment: EnvironmentConfig) -> PipelineConfig:

@@ -1,10 +1,8 @@
-"""A function from one Python file: its code, its role and where it logs, nothing that is not asked for."""
+"""A function from one Python module: its code, its role and where it logs, nothing that is not asked for."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from aws_cdk import Duration
 from aws_cdk import aws_iam as iam
@@ -12,8 +10,8 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from infra.constructs.workloads import Workloads
+from infra.function_code import function_files, staged_folder
 
-HANDLERS = Path(__file__).parents[1] / "handlers"
 RUNTIME = lambda_.Runtime.PYTHON_3_14
 
 
@@ -25,7 +23,7 @@ class PythonFunction(Construct):
         scope: Construct,
         construct_id: str,
         *,
-        file: Path,
+        module: str,
         description: str,
         workloads: Workloads,
         statements: Sequence[iam.PolicyStatement] = (),
@@ -34,8 +32,8 @@ class PythonFunction(Construct):
         memory_mib: int = 256,
         data_files: Mapping[str, bytes] | None = None,
     ) -> None:
-        """file: a module whose `handler` is called, such as HANDLERS / "approval.py". statements: what it may do beside
-        writing its log. data_files: content of files that lie beside the module, by name."""
+        """module: whose `handler` is called, such as infra.handlers.notify; what it imports of this repository goes
+        with it. statements: what it may do beside writing its log. data_files: content of further files, by path."""
         super().__init__(scope, construct_id)
         # Lambda takes a role of its own account alone, from whoever may pass it, and documents no conditions of trust.
         self.role = iam.Role(
@@ -44,15 +42,14 @@ class PythonFunction(Construct):
         )  # fmt: skip
         # The policy is a resource of its own, so that the reasons of its wildcards can name it.
         self.policy = iam.Policy(self, "Policy", roles=[self.role], statements=list(statements)) if statements else None
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, file.name).write_bytes(file.read_bytes())
-            for name, content in (data_files or {}).items():
-                Path(folder, name).write_bytes(content)
+        with staged_folder({**function_files(module), **(data_files or {})}) as folder:
             self.function = lambda_.Function(
                 self, "Function",
                 description=description, runtime=RUNTIME, architecture=lambda_.Architecture.ARM_64,
-                handler=f"{file.stem}.handler", code=lambda_.Code.from_asset(folder), role=self.role,
+                handler=f"{module}.handler", code=lambda_.Code.from_asset(folder), role=self.role,
                 timeout=Duration.seconds(timeout_seconds), memory_size=memory_mib,
                 environment=dict(environment or {}), log_group=workloads.log_group,
-                logging_format=lambda_.LoggingFormat.TEXT,
             )  # fmt: skip
+        if self.policy is not None:
+            # Nobody calls it before it may do its work.
+            self.function.node.add_dependency(self.policy)

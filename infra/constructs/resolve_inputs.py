@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from constructs import Construct
 
-import pipeline
 from infra.constructs.model_package_group import ModelPackageGroup
 from infra.constructs.python_function import PythonFunction
 from infra.constructs.storage import Storage
 from infra.constructs.workloads import Workloads
 from infra.policies import acknowledge_wildcards, allow
-
-SOURCE = Path(pipeline.__file__).parent / "resolve_inputs.py"
 
 
 class ResolveInputs(Construct):
@@ -31,7 +26,8 @@ class ResolveInputs(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         made = PythonFunction(
-            self, "ResolveInputs", file=SOURCE, description="langadapt: digests of the inputs, and the champion",
+            self, "ResolveInputs", module="pipeline.resolve_inputs",
+            description="langadapt: digests of the inputs, and the champion",
             workloads=workloads, timeout_seconds=300, memory_mib=512,
             statements=[
                 allow(actions=["s3:ListBucket"], resources=[storage.bucket.bucket_arn]),

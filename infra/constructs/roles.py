@@ -6,6 +6,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra.constructs.model_package_group import ModelPackageGroup
+from infra.constructs.network import Network
 from infra.constructs.storage import Storage
 from infra.policies import acknowledge_wildcards, allow, arn, service_trust
 
@@ -20,8 +21,11 @@ class JobRole(Construct):
     container_policy: what any container of SageMaker needs (image, logs, metrics), for a model that serves as well.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, storage: Storage) -> None:
+    def __init__(
+        self, scope: Construct, construct_id: str, *, storage: Storage, network: Network | None = None
+    ) -> None:
         super().__init__(scope, construct_id)
+        interfaces = arn(self, service="ec2", resource="network-interface/*")
         logs = arn(self, service="logs", resource="log-group:/aws/sagemaker/*")
         self.container_policy = iam.ManagedPolicy(
             self, "ContainerPolicy", description="langadapt: log, metrics and image of a SageMaker container",
@@ -31,11 +35,12 @@ class JobRole(Construct):
                       conditions={"StringLike": {"cloudwatch:namespace": ["/aws/sagemaker/*", "aws/sagemaker/*"]}}),
                 allow(actions=["logs:CreateLogGroup", "logs:CreateLogStream", "logs:DescribeLogStreams",
                                "logs:PutLogEvents"], resources=[logs]),
+                *(self._network_statements(network, interfaces) if network else ()),
             ],
         )  # fmt: skip
         acknowledge_wildcards(
-            self.container_policy, resources=["*", logs],
-            reason="ECR's token and CloudWatch's metrics have no resources; SageMaker names its log streams itself.",
+            self.container_policy, resources=["*", logs, *([interfaces] if network else ())],
+            reason="ECR's token, metrics and EC2's lists have no resources; SageMaker names streams and interfaces.",
         )  # fmt: skip
         self.role = iam.Role(
             self, "Role", description="langadapt: processing and training jobs",
@@ -44,6 +49,30 @@ class JobRole(Construct):
         )  # fmt: skip
         storage.let_read(self.role, patterns=["*"])
         storage.let_write(self.role, patterns=["runs/*", "models/*", "checkpoints/*"])
+
+    def _network_statements(self, network: Network, interfaces: str) -> list[iam.PolicyStatement]:
+        """What SageMaker does with the role to connect a container with the network."""
+        places = [
+            arn(self, service="ec2", resource=f"{kind}/{name}")
+            for kind, name in (
+                *(("subnet", subnet) for subnet in network.subnets),
+                ("security-group", network.jobs.security_group_id),
+            )
+        ]
+        return [
+            allow(actions=["ec2:CreateNetworkInterface"], resources=[interfaces, *places]),
+            allow(
+                actions=["ec2:CreateNetworkInterfacePermission", "ec2:DeleteNetworkInterface",
+                         "ec2:DeleteNetworkInterfacePermission"],
+                resources=[interfaces],
+                conditions={"ArnEquals": {"ec2:Vpc": arn(self, service="ec2", resource=f"vpc/{network.vpc.vpc_id}")}},
+            ),
+            allow(
+                actions=["ec2:DescribeDhcpOptions", "ec2:DescribeNetworkInterfaces", "ec2:DescribeSecurityGroups",
+                         "ec2:DescribeSubnets", "ec2:DescribeVpcs"],
+                resources=["*"],
+            ),
+        ]  # fmt: skip
 
 
 class PipelineRole(Construct):

@@ -7,7 +7,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.policies import acknowledge_wildcards, allow, arn
+from infra.policies import allow
 
 
 class Workloads(Construct):
@@ -19,12 +19,10 @@ class Workloads(Construct):
             self, "Logs", log_group_name=f"/langadapt/{name}", retention=logs.RetentionDays.THREE_MONTHS,
             removal_policy=RemovalPolicy.DESTROY,
         )  # fmt: skip
-        streams = arn(self, service="logs", resource=f"log-group:/langadapt/{name}:*")
+        # The group's ARN as CloudFormation gives it covers the group's streams, which get their names at run time.
         self.policy = iam.ManagedPolicy(
             self, "LogsPolicy", description="langadapt: write to the log group of functions and image build",
-            statements=[allow(actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[streams])],
-        )  # fmt: skip
-        acknowledge_wildcards(
-            self.policy, resources=[streams],
-            reason="Names of log streams are made at run time; the log group is one, and named.",
+            statements=[
+                allow(actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[self.log_group.log_group_arn])
+            ],
         )  # fmt: skip
