@@ -175,7 +175,7 @@ def schedule_set(
     from pipeline.remote.start import required_pipeline
 
     settings, writes = opened(preset, config, overrides, dry_run)
-    given, name = split_parameters(param or ()), name or settings.aws.pipeline_name
+    given, name = split_parameters(param or ()), settings.aws.pipeline_name if name is None else name
     role_arn = check_schedule(name, expression, time_zone, settings.aws.scheduler_role_arn)
     deployed = required_pipeline(writes.account, settings.aws.pipeline_name)
     request = schedule_request(name, expression, time_zone, role_arn, deployed, given)
@@ -193,8 +193,10 @@ def schedule_list(
     from pipeline.remote.start import required_pipeline
 
     settings, writes = opened(preset, config, overrides)
-    deployed = required_pipeline(writes.account, settings.aws.pipeline_name)
-    rows = list(list_schedules(writes.account, deployed["PipelineArn"]))
+    rows = list(list_schedules(writes.account, settings.aws.pipeline_name))
+    if not rows:
+        # A pipeline that has gone may have left schedules.
+        required_pipeline(writes.account, settings.aws.pipeline_name)
     lines = [
         " ".join([f"{row['name']}  {row['expression']} {row['time_zone']}  {row['state']} ",
                   *(f"{name}={value}" for name, value in row["parameters"].items())]).rstrip()
@@ -213,11 +215,12 @@ def schedule_remove(
     as_json: AsJson = False,
 ) -> int:
     """Remove a schedule; executions that it has started go on."""
-    from pipeline.remote.schedule import remove_schedule
+    from pipeline.remote.schedule import check_name, remove_schedule
 
     settings, writes = opened(preset, config, overrides, dry_run)
-    name = name or settings.aws.pipeline_name
-    outcome = "removed" if remove_schedule(writes, name) else "there was none"
+    name = settings.aws.pipeline_name if name is None else name
+    check_name(name)
+    outcome = "removed" if remove_schedule(writes, name, settings.aws.pipeline_name) else "there was none"
     return answer(writes, {"name": name, "outcome": outcome}, [f"schedule {name}: {outcome}"], as_json)
 
 

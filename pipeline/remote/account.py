@@ -31,7 +31,13 @@ class Account:
         """The boto3 client of a service, such as `sagemaker`. Raises AwsError for a configuration that is unusable."""
         if service not in self._clients:
             with self.told(service, "Configure"):
-                self._clients[service] = self._new_client(service)
+                try:
+                    self._clients[service] = self._new_client(service)
+                except ValueError as error:
+                    # botocore's own for an address that is none, such as one of AWS_ENDPOINT_URL.
+                    remedy = "Correct AWS_ENDPOINT_URL, or what else names it."
+                    raise AwsError("AWS configuration", str(error), remedy=remedy, kind="refused",
+                                   code="ValueError") from error  # fmt: skip
         return self._clients[service]
 
     def call(self, service: str, operation: str, **request: Any) -> dict[str, Any]:

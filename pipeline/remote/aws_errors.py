@@ -46,6 +46,8 @@ ACTIONS = {
     ("s3", "UploadPart"): "s3:PutObject",
     ("s3", "CompleteMultipartUpload"): "s3:PutObject",
 }
+# Beyond what any service says, and short of an HTML page.
+SHOWN_CHARACTERS = 1_000
 SERVICE_PREFIXES = {"service-quotas": "servicequotas"}
 # `User: ARN is not authorized to perform: ACTION on resource: ARN because ...`
 _DENIED = re.compile(r"(?:User: (?P<caller>\S+) )?is not authorized to perform: (?P<action>[\w:-]+)")
@@ -136,5 +138,6 @@ def _credentials_remedy(code: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    """A message in one line, without the full stop that our line sets itself."""
-    return " ".join(text.split()).rstrip(".")
+    """A message in one line, without the full stop that our line sets itself; of a proxy's whole page the beginning."""
+    line = " ".join(text.split()).rstrip(".")
+    return line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]}…"

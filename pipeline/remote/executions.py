@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipeline.remote.account import Account
+from pipeline.remote.aws_errors import AwsError
 from pipeline.remote.writes import Writes, request_token
 from steps.contract import ConfigError
 
@@ -18,19 +19,37 @@ GOING_ON = ("Executing", "Stopping")
 
 
 def list_executions(account: Account, pipeline: str) -> Iterator[dict[str, Any]]:
-    """Every execution of a pipeline, the newest first. Raises AwsError."""
-    return account.pages(
-        "sagemaker", "ListPipelineExecutions", "PipelineExecutionSummaries",
-        PipelineName=pipeline, SortBy="CreationTime", SortOrder="Descending",
-    )  # fmt: skip
+    """Every execution of a pipeline, the newest first.
+
+    Raises ConfigError where the account has no pipeline of this name, AwsError.
+    """
+    try:
+        yield from account.pages(
+            "sagemaker", "ListPipelineExecutions", "PipelineExecutionSummaries",
+            PipelineName=pipeline, SortBy="CreationTime", SortOrder="Descending",
+        )  # fmt: skip
+    except AwsError as error:
+        if error.kind == "not_found":
+            raise no_such_pipeline(account, pipeline) from error
+        raise
+
+
+def no_such_pipeline(account: Account, pipeline: str) -> ConfigError:
+    """The error of a pipeline that the account does not have."""
+    value = f"{pipeline} is none in {account.region}"
+    return ConfigError("aws.pipeline_name", value, remedy="Send it first: langadapt upsert.")
 
 
 def find_execution(account: Account, pipeline: str, named: str | None) -> str:
     """The ARN of an execution: of an ARN itself, an id or display name; the newest where none is named.
 
-    Raises ConfigError where there is none of that name, AwsError.
+    Raises ConfigError where there is none of that name, or where its ARN is of another region; AwsError.
     """
     if named is not None and EXECUTION_ARN.fullmatch(named):
+        if (region := named.split(":")[3]) != account.region:
+            remedy = f"Set aws.region to {region}."
+            raise ConfigError("execution", f"{named} is in {region}", limit=f"aws.region {account.region}",
+                              remedy=remedy)  # fmt: skip
         return named
     for summary in list_executions(account, pipeline):
         arn = summary["PipelineExecutionArn"]

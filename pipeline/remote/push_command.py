@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.command_options import AsJson, ConfigFile, Overrides, Preset, expanded, for_a_reader, print_json
+from pipeline.command_options import (
+    AsJson,
+    ConfigFile,
+    Overrides,
+    Preset,
+    expanded,
+    for_a_reader,
+    named_folder,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from pipeline.config import PipelineConfig
     from pipeline.remote.push import Place
     from pipeline.remote.sent_files import SentFile
 
-Source = Annotated[Path, typer.Argument(help="A file or a folder.")]
+Source = Annotated[Path, typer.Argument(help="A file or a folder.", metavar="SOURCE", parser=named_folder)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Look at it and say what would be sent; send nothing.")]
 
 push = typer.Typer(
@@ -148,7 +157,7 @@ def source_folder(kind: str, source: str, revision: str | None, settings: Pipeli
     if revision is not None:
         remedy = "Leave it out, or name a model of the hub."
         raise ConfigError("--revision", revision, limit="a model on the hub", remedy=remedy)
-    path = expanded(Path(source))
+    path = expanded(named_folder(source))
     assert path is not None
     return path, str(path)
 

@@ -41,7 +41,13 @@ def files_of(settings: PipelineConfig, kind: str, path: Path) -> dict[str, Path]
         check_inputs(settings, {"base_model": path}, environment)
         return {name: path / name for name in model_files(path, trust_remote_code=trusts_remote_code(settings))}
     folder = path if path.is_dir() else path.parent
-    return {name: folder / name for name in readable_files(settings, KINDS[kind], path, environment)}
+    files = {name: folder / name for name in readable_files(settings, KINDS[kind], path, environment)}
+    for name in files:
+        if not name.isprintable():
+            raise StepError(kind, f"the name {name!r}", limit="names that can be printed", remedy="Rename the file.")
+    if not any(file.stat().st_size for file in files.values()):
+        raise StepError(kind, f"{path} holds nothing", limit="at least one byte", remedy="Name another file or folder.")
+    return files
 
 
 def model_files(folder: Path, *, trust_remote_code: bool) -> list[str]:

@@ -8,14 +8,12 @@ from typing import Any
 
 from pipeline.remote.account import Account
 from pipeline.remote.aws_errors import AwsError
+from pipeline.remote.schedule_expression import check_expression, check_time_zone
 from pipeline.remote.start import checked_parameters, deployed_definition
 from pipeline.remote.writes import Writes, request_token
-from steps.contract import ConfigError, nearest_name
+from steps.contract import ConfigError
 
 SCHEDULE_NAME = re.compile(r"[0-9a-zA-Z_.-]{1,64}")
-EXPRESSION = re.compile(
-    r"cron\((\S+ ){5}\S+\)|rate\([1-9]\d* (minutes?|hours?|days?)\)|at\(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\)"
-)
 # Members of a schedule that this command sets, and compares.
 SET_MEMBERS = (
     "ScheduleExpression", "ScheduleExpressionTimezone", "FlexibleTimeWindow", "Target", "State", "Description",
@@ -26,20 +24,19 @@ MAX_EVENT_AGE_SECONDS, MAX_RETRIES = 3_600, 5
 
 def check_schedule(name: str, expression: str, time_zone: str, role_arn: str | None) -> str:
     """The role that Scheduler starts executions with. Raises ConfigError for what Scheduler does not take."""
-    from zoneinfo import available_timezones
-
-    if not SCHEDULE_NAME.fullmatch(name):
-        raise ConfigError("--name", name, limit="1 to 64 letters, digits, _ . -", remedy="Give another with --name.")
-    if not EXPRESSION.fullmatch(expression):
-        remedy = "Write cron(0 3 ? * SUN *), rate(7 days) or at(2027-01-31T03:00:00)."
-        limit = "cron(six fields), rate(number unit) or at(time)"
-        raise ConfigError("schedule", expression, limit=limit, remedy=remedy)
-    if time_zone not in available_timezones():
-        raise ConfigError("--time-zone", time_zone, remedy=nearest_name(time_zone, available_timezones()))
+    check_name(name)
+    check_time_zone(time_zone)
+    check_expression(expression, time_zone)
     if role_arn is None:
         remedy = "Name the role that EventBridge Scheduler starts executions with."
         raise ConfigError("aws.scheduler_role_arn", "not set", limit="a role's ARN", remedy=remedy)
     return role_arn
+
+
+def check_name(name: str) -> None:
+    """Raises ConfigError for what is no name of a schedule."""
+    if not SCHEDULE_NAME.fullmatch(name):
+        raise ConfigError("--name", name, limit="1 to 64 letters, digits, _ . -", remedy="Give another with --name.")
 
 
 def schedule_request(
@@ -68,8 +65,12 @@ def schedule_request(
 
 
 def set_schedule(writes: Writes, request: Mapping[str, Any]) -> str:
-    """Creates the schedule or brings it up to date. Returns created, updated or unchanged. Raises AwsError."""
+    """Creates the schedule or brings it up to date. Returns created, updated or unchanged.
+
+    Raises ConfigError for a schedule of this name that starts something else, AwsError.
+    """
     there = find_schedule(writes.account, request["Name"])
+    _refuse_foreign(there, request["Target"]["Arn"].rpartition("/")[2])
     if there is None:
         writes.send("scheduler", "CreateSchedule", **request, ClientToken=request_token("schedule", request))
         return "created"
@@ -79,9 +80,14 @@ def set_schedule(writes: Writes, request: Mapping[str, Any]) -> str:
     return "updated"
 
 
-def remove_schedule(writes: Writes, name: str) -> bool:
-    """False where there is no such schedule, which is what was asked for. Raises AwsError."""
-    if find_schedule(writes.account, name) is None:
+def remove_schedule(writes: Writes, name: str, pipeline: str) -> bool:
+    """False where there is no such schedule, which is what was asked for.
+
+    Raises ConfigError for a schedule of this name that starts something else than the pipeline, AwsError.
+    """
+    there = find_schedule(writes.account, name)
+    _refuse_foreign(there, pipeline)
+    if there is None:
         return False
     writes.send("scheduler", "DeleteSchedule", Name=name, ClientToken=request_token("remove", name))
     return True
@@ -97,10 +103,10 @@ def find_schedule(account: Account, name: str) -> dict[str, Any] | None:
         raise
 
 
-def list_schedules(account: Account, pipeline_arn: str) -> Iterator[dict[str, Any]]:
-    """Rows of the schedules whose target is a pipeline. Raises AwsError."""
+def list_schedules(account: Account, pipeline: str) -> Iterator[dict[str, Any]]:
+    """Rows of the schedules that start a pipeline, which may not be there any more. Raises AwsError."""
     for summary in account.pages("scheduler", "ListSchedules", "Schedules"):
-        if summary.get("Target", {}).get("Arn") == pipeline_arn:
+        if starts(summary, pipeline):
             found = account.call("scheduler", "GetSchedule", Name=summary["Name"], GroupName=summary["GroupName"])
             parameters = found["Target"].get("SageMakerPipelineParameters", {}).get("PipelineParameterList", [])
             yield {
@@ -110,6 +116,18 @@ def list_schedules(account: Account, pipeline_arn: str) -> Iterator[dict[str, An
                 "state": found.get("State", ""),
                 "parameters": {entry["Name"]: entry["Value"] for entry in parameters},
             }
+
+
+def starts(there: Mapping[str, Any], pipeline: str) -> bool:
+    """Whether a schedule's target is a pipeline of this name, which stands in an ARN with small letters."""
+    target = str(there.get("Target", {}).get("Arn", "")).lower()
+    return ":sagemaker:" in target and target.endswith(f":pipeline/{pipeline.lower()}")
+
+
+def _refuse_foreign(there: Mapping[str, Any] | None, pipeline: str) -> None:
+    if there is not None and not starts(there, pipeline):
+        value = f"{there['Name']} starts {there.get('Target', {}).get('Arn', 'something else')}"
+        raise ConfigError("--name", value, limit=f"a schedule of pipeline {pipeline}", remedy="Take another name.")
 
 
 def _known(there: Any, asked: Any) -> Any:

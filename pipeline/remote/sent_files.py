@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steps.contract import table_digest
+from steps.contract import StepError, size_text, table_digest
 
 # A file of this size or larger goes in parts. S3 takes 10,000 of them, so 625 GiB a file.
 PART_BYTES = 64 * 2**20
@@ -39,7 +39,12 @@ class SentFile:
 
 
 def sent_file(name: str, path: Path, tell: Callable[[int], None], part_bytes: int = PART_BYTES) -> SentFile:
-    """Reads a file for its checksums. tell: is given the number of bytes read since."""
+    """Reads a file for its checksums. tell: is given the number of bytes read since.
+
+    Raises StepError for a file that S3 does not take in one object.
+    """
+    if (size := path.stat().st_size) > (limit := MAX_PARTS * part_bytes):
+        raise StepError(str(path), size_text(size), limit=size_text(limit), remedy="Split it into several files.")
     whole, part, parts = hashlib.sha256(), hashlib.sha256(), b""
     size_bytes = part_size = 0
     with path.open("rb") as stream:

@@ -7,19 +7,24 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.local.selection import ancestors, select
 from pipeline.references import as_text, parameter_values
 from pipeline.remote.account import Account
 from pipeline.remote.aws_errors import AwsError
-from pipeline.remote.executions import find_execution, list_executions
+from pipeline.remote.executions import find_execution, list_executions, no_such_pipeline
 from pipeline.remote.upsert import deployed_pipeline
 from pipeline.remote.writes import Writes, request_token
 from pipeline.step_graph import build_graph
 from steps.contract import ConfigError
 
+if TYPE_CHECKING:
+    from pipeline.lint import Finding
+
 EXECUTION_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,81}")
+# Of a parameter's value in a request.
+MAX_VALUE_CHARACTERS = 1_024
 # What a selective execution may take the results of other steps from.
 ENDED = ("Succeeded", "Failed", "Stopped")
 
@@ -70,8 +75,7 @@ def required_pipeline(account: Account, pipeline: str) -> dict[str, Any]:
     """The pipeline as DescribePipeline tells it. Raises ConfigError where the account has none of this name."""
     deployed = deployed_pipeline(account, pipeline)
     if deployed is None:
-        value = f"{pipeline} is none in {account.region}"
-        raise ConfigError("aws.pipeline_name", value, remedy="Send it first: langadapt upsert.")
+        raise no_such_pipeline(account, pipeline)
     return deployed
 
 
@@ -83,10 +87,35 @@ def deployed_definition(deployed: Mapping[str, Any]) -> dict[str, Any]:
 def checked_parameters(definition: Mapping[str, Any], given: Mapping[str, str]) -> list[dict[str, str]]:
     """The given values as requests carry them, all of them texts.
 
-    Raises ConfigError for a parameter that the definition does not have, or a value that it does not take.
+    Raises ConfigError for a parameter that the definition does not have, or a value that it or a step does not take.
     """
     values = parameter_values(definition.get("Parameters") or [], given)
-    return [{"Name": name, "Value": as_text(values[name])} for name in given]
+    texts = {name: as_text(values[name]) for name in given}
+    for name, text in texts.items():
+        if len(text) > MAX_VALUE_CHARACTERS:
+            value, limit = f"{len(text):,} characters", f"{MAX_VALUE_CHARACTERS:,}"
+            raise ConfigError(f"--param {name}", value, limit=limit, remedy="Shorten it.")
+    if found := _new_findings(definition, {name: values[name] for name in given}):
+        alone = [name for name in given if _new_findings(definition, {name: values[name]})]
+        name = (alone or [*given])[0]
+        limit = f"{found[0].limit} as {found[0].where}"
+        raise ConfigError(f"--param {name}", texts[name], limit=limit, remedy="Change this value.")
+    return [{"Name": name, "Value": text} for name, text in texts.items()]
+
+
+def _new_findings(definition: Mapping[str, Any], values: Mapping[str, Any]) -> list[Finding]:
+    """What the lint finds of a definition with these values of its parameters, and not with their defaults."""
+    from pipeline.lint import lint_definition
+
+    if not values:
+        return []
+    declared = [
+        {**entry, "DefaultValue": values[entry["Name"]]} if entry["Name"] in values else entry
+        for entry in definition["Parameters"]
+    ]
+    before = {(found.path, found.limit) for found in lint_definition(json.dumps(definition))}
+    after = lint_definition(json.dumps({**definition, "Parameters": declared}))
+    return [found for found in after if (found.path, found.limit) not in before]
 
 
 def selective_config(
@@ -116,9 +145,17 @@ def selective_config(
     config: dict[str, Any] = {"SelectedSteps": [{"StepName": name} for name in chosen]}
     if ancestors(graph, chosen) - set(chosen):
         config["SourcePipelineExecutionArn"] = (
-            find_execution(account, pipeline, source) if source else newest_ended(account, pipeline)
+            newest_ended(account, pipeline) if source is None else own_execution(account, pipeline, source)
         )
     return config
+
+
+def own_execution(account: Account, pipeline: str, named: str) -> str:
+    """ARN of an execution of this pipeline. Raises ConfigError for one of another, AwsError."""
+    arn = find_execution(account, pipeline, named)
+    if (other := arn.split("/")[1]).lower() != pipeline.lower():
+        raise ConfigError("--source", f"{named} is of pipeline {other}", limit=pipeline, remedy="Name one of its own.")
+    return arn
 
 
 def newest_ended(account: Account, pipeline: str) -> str:

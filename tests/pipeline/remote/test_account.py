@@ -53,6 +53,15 @@ def test_no_credentials_no_profile_and_nobody_there(monkeypatch: pytest.MonkeyPa
     )
 
 
+def test_an_address_that_is_none_and_a_page_in_the_place_of_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:4566")
+    assert str(refused()) == (
+        "AWS configuration: Invalid endpoint: localhost:4566. Correct AWS_ENDPOINT_URL, or what else names it."
+    )
+    page = aws_error(answered("502", "<html>" + "proxy " * 5_000, 502), "sts", "Any", REGION)
+    assert (page.kind, len(str(page)) < 1_200) == ("fault", True)
+
+
 def test_attempts_are_bounded_where_the_user_has_set_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "stand-in")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "stand-in")

@@ -39,6 +39,7 @@ def test_a_start_is_checked_sent_once_and_followed(stub: SageMakerStub, langadap
          "error: --only: Register stands in a branch of QualityGate. Select QualityGate: it runs the branch."),
         (["--from", "Evaluate"], "error: --source: no execution of langadapt has ended."),
         (["--source", "abcdefabcdef"], "error: --source: abcdefabcdef; limit --from or --only with it."),
+        (["--param", f"CorpusUri={'s' * 1_025}"], "error: --param CorpusUri: 1,025 characters; limit 1,024. Shorten"),
         (["--name", "two words"], "error: --name: two words; limit 82 letters, digits and single -."),
     ],
 )  # fmt: skip
@@ -50,6 +51,44 @@ def test_a_start_that_cannot_be_is_refused_before_it_is_sent(
     assert code == 1
     assert errors.startswith(line)
     assert stub.sent("StartPipelineExecution") == []
+
+
+def test_a_value_that_a_step_would_be_refused_for_is_refused_before_it_is_sent(
+    stub: SageMakerStub, langadapt, compiled_text
+) -> None:
+    stub.deploy(json.loads(compiled_text("laptop")))
+    for words, line in {
+        ("ContinuedPretrainingInstanceType=ml.foo.large",): "ml.foo.large; limit one of the 225 values of Training",
+        ("MaxBitsPerByte=0.9", "ContinuedPretrainingInstanceCount=0"):
+            "0; limit 1 to 1000 as $.Steps[5].Arguments.ResourceConfig.InstanceCount (ContinuedPretraining). Change",
+        ("EvaluateInstanceType=ml.p5.48xlarge",): "ml.p5.48xlarge; limit one of the 207 values of ProcessingInstance",
+        ("CorpusUri=/home/corpus",): "/home/corpus; limit pattern (https|s3)://([^/]+)/?(.*) as $.Steps[1]",
+        ("CorpusUri=",): "; limit pattern (https|s3)://([^/]+)/?(.*) as $.Steps[1]",
+        ("ImageUri=own:latest",): "own:latest; limit ends in @sha256:<64 hexadecimal digits> as",
+    }.items():  # fmt: skip
+        code, _, errors = langadapt("start", *(word for value in words for word in ("--param", value)))
+        assert code == 1
+        assert errors.startswith(f"error: --param {words[-1].partition('=')[0]}: {line}")
+    assert stub.sent("StartPipelineExecution") == []
+    assert langadapt("start", "--param", "ContinuedPretrainingInstanceType=ml.p4d.24xlarge", "--dry-run")[0] == 0
+
+
+def test_executions_of_another_region_another_pipeline_and_of_none(stub: SageMakerStub, langadapt) -> None:
+    own = add_execution(stub, ending(stub)[-1:])
+    there = own.arn.replace("us-west-2", "eu-west-1")
+    for command in (["status", there], ["stop", there], ["retry", there], ["logs", "Train", "--execution", there]):
+        code, _, errors = langadapt(*command)
+        assert (code, errors) == (1, f"error: execution: {there} is in eu-west-1; limit aws.region us-west-2. "
+                                     "Set aws.region to eu-west-1.\n")  # fmt: skip
+    other = own.arn.replace("pipeline/langadapt", "pipeline/other")
+    told = langadapt("start", "--only", "Evaluate", "--source", other)[2]
+    assert told == f"error: --source: {other} is of pipeline other; limit langadapt. Name one of its own.\n"
+    assert stub.sent("StopPipelineExecution") == stub.sent("StartPipelineExecution") == []
+    for command in (["status"], ["executions"], ["stop"], ["retry"], ["logs", "Train"]):
+        stub.faults["ListPipelineExecutions"] = [Fault(400, "ResourceNotFound", "Pipeline langadapt does not exist.")]
+        code, _, errors = langadapt(*command)
+        assert (code, errors) == (1, "error: aws.pipeline_name: langadapt is none in us-west-2. Send it first: "
+                                     "langadapt upsert.\n")  # fmt: skip
 
 
 def test_selected_steps_take_the_others_from_the_newest_execution_that_has_ended(

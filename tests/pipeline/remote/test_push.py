@@ -122,6 +122,26 @@ def test_what_a_step_would_refuse_is_not_sent(
     assert stand_in.seen == []
 
 
+def test_sources_that_are_none_are_not_sent(
+    stand_in: AccountStandIn, bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "nothing.jsonl").touch()
+    odd = corpus_folder(tmp_path)
+    (odd / "two\nlines.txt").write_text("bir")
+    for source, line in {
+        "": "Invalid value for 'SOURCE': empty; name a folder, or . for this one.",
+        "s3://own/corpus": "Invalid value for 'SOURCE': s3://own/corpus is an address; name a place on this machine.",
+        str(tmp_path / "nothing.jsonl"): f"corpus: {tmp_path}/nothing.jsonl holds nothing; limit at least one byte.",
+        str(odd): "corpus: the name 'two\\nlines.txt'; limit names that can be printed. Rename the file.",
+    }.items():
+        assert langadapt("push", "corpus", source, bucket=bucket) == 1
+        assert capsys.readouterr().err.startswith(f"error: {line}")
+    assert stand_in.seen == []
+    (tmp_path / "large.txt").write_bytes(b"x" * 10_001)
+    with pytest.raises(StepError, match=r"10\.0 kB; limit 10\.0 kB|limit"):
+        sent_file("large.txt", tmp_path / "large.txt", lambda more: None, part_bytes=1)
+
+
 def test_of_a_base_model_no_pickle_and_no_code_is_sent(
     bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

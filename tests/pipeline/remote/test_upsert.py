@@ -113,13 +113,43 @@ def test_a_schedule_is_set_listed_changed_and_removed(stand_in: AccountStandIn, 
     assert langadapt("schedule", "list", *own)[1] == "pipeline nightly has no schedule\n"
     for wrong, line in {
         ("cron(0 3 * *)",): "error: schedule: cron(0 3 * *); limit cron(six fields)",
-        ("rate(7 days)", "--time-zone", "Asia/Bakuu"): "error: --time-zone: Asia/Bakuu. Did you mean Asia/Baku?",
+        (
+            "rate(7 days)",
+            "--time-zone",
+            "Asia/Bakuu",
+        ): "error: --time-zone: Asia/Bakuu; limit a time zone's name. Did you mean Asia/Baku?",
         ("rate(7 days)", "--param", "MaxBits=1"): "error: --param MaxBits: no such parameter.",
         ("rate(7 days)", "--set", "aws.scheduler_role_arn=null"): "error: aws.scheduler_role_arn: not set",
     }.items():
         code, _, errors = langadapt("schedule", "set", wrong[0], *own, *wrong[1:])
         assert code == 1
         assert errors.startswith(line)
+
+
+def test_schedules_of_others_are_left_alone_and_those_of_a_pipeline_that_has_gone_are_listed(
+    stand_in: AccountStandIn, langadapt
+) -> None:
+    sagemaker, scheduler = (boto3.client(name, region_name=REGION) for name in ("sagemaker", "scheduler"))
+    definition = json.dumps({"Version": "2020-12-01", "Parameters": [], "Steps": []})
+    role = f"arn:aws:iam::{ACCOUNT}:role/steps"
+    for name in ("weekly", "payroll"):
+        sagemaker.create_pipeline(
+            PipelineName=name, RoleArn=role, ClientRequestToken="0" * 32, PipelineDefinition=definition
+        )
+    own, other = own_settings("own-bucket", "weekly"), own_settings("own-bucket", "payroll")
+    assert langadapt("schedule", "set", "rate(7 days)", "--name", "payroll", *other)[0] == 0
+    for command in (["set", "rate(1 day)"], ["remove"]):
+        code, _, errors = langadapt("schedule", *command, "--name", "payroll", *own)
+        assert code == 1
+        assert errors.startswith("error: --name: payroll starts arn:aws:sagemaker:")
+        assert errors.endswith("; limit a schedule of pipeline weekly. Take another name.\n")
+    assert scheduler.get_schedule(Name="payroll")["ScheduleExpression"] == "rate(7 days)"
+    for words in (["set", "rate(1 day)", "--name", ""], ["remove", "--name", "two words"]):
+        assert "limit 1 to 64 letters, digits, _ . -." in langadapt("schedule", *words, *own)[2]
+    sagemaker.delete_pipeline(PipelineName="payroll", ClientRequestToken="0" * 32)
+    assert langadapt("schedule", "list", *other)[1] == "payroll  rate(7 days) UTC  ENABLED\n"
+    assert langadapt("schedule", "remove", *other)[1] == "schedule payroll: removed\n"
+    assert "aws.pipeline_name: payroll is none in us-west-2." in langadapt("schedule", "list", *other)[2]
 
 
 @pytest.mark.parametrize("setting", OWN_SETTINGS)
