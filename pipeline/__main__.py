@@ -42,6 +42,7 @@ from pipeline.plan.command import plan
 from pipeline.preflight_command import preflight
 from pipeline.remote.push_command import push
 from pipeline.remote_commands import executions, retry, schedule, start, stop, upsert
+from pipeline.report.command import report
 from pipeline.status_command import logs, status
 from pipeline.streams import OUTPUT, OutputError, flush, leave_terminal, open_streams, silence, tell
 
@@ -82,6 +83,7 @@ def run(
     from pipeline.local.run import DEFAULT_REGISTRY, run_folder_for, run_locally
     from pipeline.local.stopping import leave_at_once
     from pipeline.progress import Quiet, progress_for
+    from pipeline.report.files import written_report
     from pipeline.summary import summary_lines, tokenizer_lines
 
     settings = load_config(preset, expanded(config), overrides or ())
@@ -98,6 +100,7 @@ def run(
         max_parallel=max_parallel,
         progress=Quiet() if quiet else progress_for(),
     )
+    report_line = "" if result.left_working else written_report(result)
     with for_a_reader():
         if as_json:
             print_json(result.as_json())
@@ -105,7 +108,7 @@ def run(
             if quiet and result.failure:
                 print(f"error: {result.failure}", file=sys.stderr)
             above = [] if quiet else ["", *tokenizer_lines(result)]
-            print("\n".join([*above, *summary_lines(result, registry_folder)]))
+            print("\n".join([*above, *summary_lines(result, registry_folder), *filter(None, [report_line])]))
     if result.left_working:
         leave_at_once(result.exit_code or 0)
     return result.exit_code or 0
@@ -193,6 +196,7 @@ app.command()(preflight)
 app.command()(start)
 app.command()(status)
 app.command()(logs)
+app.command()(report)
 app.command()(stop)
 app.command()(retry)
 app.command()(executions)

@@ -17,7 +17,14 @@ TOLD = ("name", "type", "state", "seconds", "attempts", "reason", "cache_key", "
 
 def recorded_run(run_folder: Path) -> RunResult:
     """The newest execution of a run folder. Raises StepError for a record that cannot be read."""
-    record = next(read_records(run_folder))
+    return result_of(run_folder, next(read_records(run_folder)))
+
+
+def result_of(run_folder: Path, record: Mapping[str, Any]) -> RunResult:
+    """The run that a record tells of. Raises StepError for one in another form.
+
+    Places are the run folder's own: it may have been moved since.
+    """
     try:
         return _result(run_folder, record)
     except (KeyError, TypeError) as error:
@@ -26,7 +33,8 @@ def recorded_run(run_folder: Path) -> RunResult:
 
 
 def _result(run_folder: Path, record: Mapping[str, Any]) -> RunResult:
-    steps = {name: _step(values) for name, values in record["steps"].items()}
+    moved = (Path(record["run_folder"]).absolute(), run_folder.absolute())
+    steps = {name: _step(values, *moved) for name, values in record["steps"].items()}
     gates = {
         name: GateResult(gate["open"], tuple(map(ConditionResult.from_json, gate["conditions"])))
         for name, gate in record["gates"].items()
@@ -37,10 +45,19 @@ def _result(run_folder: Path, record: Mapping[str, Any]) -> RunResult:
         exit_code=record["exit_code"], seconds=record["seconds"], gates=gates,
         registered=None if registered is None else ModelVersion.model_validate(registered),
         registered_is_new=record["registered_is_new"], failure=(record["failure"] or {}).get("line", ""),
+        definition=record["definition"],
     )  # fmt: skip
 
 
-def _step(values: Mapping[str, Any]) -> StepRecord:
+def _step(values: Mapping[str, Any], was: Path, now: Path) -> StepRecord:
     told = {name: values[name] for name in TOLD}
-    outputs = {name: Path(path) for name, path in values["outputs"].items()}
-    return StepRecord(**told, outputs=outputs, log=Path(values["log"]) if values["log"] else None)
+    outputs = {name: _moved(Path(path), was, now) for name, path in values["outputs"].items()}
+    return StepRecord(**told, outputs=outputs, log=_moved(Path(values["log"]), was, now) if values["log"] else None)
+
+
+def _moved(path: Path, was: Path, now: Path) -> Path:
+    """A place of the run folder where that is now, if it is there."""
+    if path.exists() or not path.is_relative_to(was):
+        return path
+    there = now / path.relative_to(was)
+    return there if there.exists() else path

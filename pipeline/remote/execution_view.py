@@ -32,6 +32,7 @@ ENDED = ("Succeeded", "Failed", "Stopped", "CompletedWithFailures")
 
 class ExecutionView:
     """folder: an empty one, for the small files that tell what was measured. notes: what could not be looked at.
+    output_uris: of each finished job, by output.
 
     Making one asks for the definition and the parameters that the execution was started with. Raises AwsError.
     """
@@ -53,6 +54,7 @@ class ExecutionView:
         variables = {"PipelineExecutionId": execution_id(arn), "PipelineExecutionArn": arn, "PipelineName": pipeline}
         self.scope = Scope(parameters, variables)
         self.notes: list[str] = []
+        self.output_uris: dict[str, dict[str, str]] = {}
         self._figures = LiveFigures(account, self.notes)
         self._selected: set[str] = set()
         self._read: set[str] = set()
@@ -166,7 +168,7 @@ class ExecutionView:
         try:
             described = job.describe(self.account)
             self.scope.steps[node.name] = described
-            uris = output_uris(described)
+            uris = self.output_uris[node.name] = output_uris(described)
             record.metric, record.warnings = sealed_metrics(self.account, uris)
             for file in node.definition.get("PropertyFiles", []):
                 output, name = file["OutputName"], file["FilePath"]
