@@ -23,6 +23,7 @@ from pipeline.config_sections import (
     ThresholdsSection,
 )
 from pipeline.config_text import apply_override, read_yaml
+from pipeline.regions import check_regions
 from pipeline.serving import check_serving
 from steps.configs.adapt_vocabulary import AdaptVocabularyConfig
 from steps.configs.continued_pretraining import ContinuedPretrainingConfig
@@ -100,6 +101,7 @@ class PipelineConfig(Section):
             raise ConfigError(
                 "thresholds.max_retention_loss", "missing", limit="a value with data.source_corpus", remedy=remedy
             )
+        check_regions(self.aws)
         check_serving(self.serving, self.aws.region)
         return self
 
@@ -161,7 +163,9 @@ def validate_config(values: Mapping[str, Any]) -> PipelineConfig:
         if first["type"] == "extra_forbidden":
             raise ConfigError(where, "no such field", remedy=_field_meant(first["loc"])) from error
         if first["type"] == "missing":
-            raise ConfigError(where, "missing", limit="a value", remedy=f"Add {where}.") from error
+            raise ConfigError(
+                where, "missing", limit="a value", remedy=f"Add {where}, as each preset has it."
+            ) from error
         limit, remedy = _limit_and_remedy(first, where)
         raise ConfigError(where, repr(first["input"]), limit=limit, remedy=remedy) from error
 

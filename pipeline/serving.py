@@ -6,13 +6,13 @@ names. Neither gets a setting that the folder has itself: ends of turn, chat tem
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from containers.instance_types import INSTANCE_TYPES
-from pipeline.config_sections import PLACEHOLDER_ACCOUNT, ServingSection
+from pipeline.config_sections import ServingSection
+from pipeline.regions import is_elsewhere
 from steps.contract import ConfigError
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 MODEL_FOLDER = "/opt/ml/model"
 PUBLIC_GALLERY = "public.ecr.aws/"
-# An image's address in ECR, up to the region.
-IN_ECR = re.compile(r"(\d{12})\.dkr[.-]ecr(?:-fips)?\.([a-z0-9-]+)\.")
 # Nothing is to be fetched: endpoints in a VPC may not reach the Hub, and what it has may change.
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
@@ -64,9 +62,7 @@ def check_serving(section: ServingSection, region: str) -> None:
     """Raises ConfigError for an image that an endpoint in the region cannot take, and for more GPUs than an instance
     has. A placeholder may be of any region, an instance type that is not in the table of any size."""
     uri = section.image_uri
-    found = IN_ECR.match(uri)
-    is_elsewhere = found is not None and found[1] != PLACEHOLDER_ACCOUNT and found[2] != region
-    if is_elsewhere or uri.startswith(PUBLIC_GALLERY):
+    if is_elsewhere(uri, region) or uri.startswith(PUBLIC_GALLERY):
         remedy = "Copy the image there and name it by its digest (docs/serving.md)."
         raise ConfigError("serving.image_uri", uri, limit=f"an image in ECR in aws.region {region}", remedy=remedy)
     for name in section.instance_types:

@@ -133,8 +133,12 @@ def check_writable(name: str, folder: Path) -> None:
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir():
         raise ConfigError(name, f"{there} is a file", remedy="Name a folder.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise ConfigError(name, f"{there} cannot be written to", remedy="Name a folder that can be written to.")
+    try:
+        # Tried, not asked: to root every folder says that it may be written to, those of /proc too.
+        os.rmdir(tempfile.mkdtemp(prefix=".langadapt-", dir=there))
+    except OSError as error:
+        value = f"{there} cannot be written to ({error.strerror})"
+        raise ConfigError(name, value, remedy="Name a folder that can be written to.") from error
 
 
 def split_parameters(parameters: Iterable[str]) -> dict[str, str]:

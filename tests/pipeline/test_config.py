@@ -105,6 +105,14 @@ def test_on_and_off_are_words_and_true_is_true() -> None:
         ("continued_pretraining.lora_rank=2", "no such field. Did you mean fine_tune.lora_rank?"),
         ("=3", "--set: =3; limit section.field=value"),
         ("aws.image_uri=000000000000.dkr.ecr.us-west-2.amazonaws.com/x:latest", "aws.image_uri: "),
+        (
+            f"aws.image_uri=123456789012.dkr.ecr.eu-west-1.amazonaws.com/x@sha256:{'1' * 64}",
+            "limit an image in ECR in aws.region us-west-2. Copy it there",
+        ),
+        (
+            "aws.resolve_inputs_function_arn=arn:aws:lambda:eu-west-1:123456789012:function:x",
+            "limit a function in aws.region us-west-2. Deploy it there.",
+        ),
         ("compute.fine_tune.instance_count=2", "compute.fine_tune.instance_count: no such field"),
         ("compute.prepare_corpus.instance_count=2", "compute.prepare_corpus.instance_count: no such field"),
         ("compute.evaluate_model.instance_count=1", "compute.evaluate_model.instance_count: no such field"),

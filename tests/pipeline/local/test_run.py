@@ -10,7 +10,7 @@ import pytest
 from pipeline.config import load_config
 from pipeline.local.run import check_writable, compiled_definition
 from pipeline.progress import Quiet
-from steps.contract import StepError
+from steps.contract import ConfigError, StepError
 
 
 @pytest.mark.parametrize("change", [
@@ -38,3 +38,14 @@ def test_a_current_folder_that_is_no_utf8_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     with pytest.raises(StepError, match=r"caf\\xe9/runs: a name that is no UTF-8\. Rename it\."):
         check_writable("run folder", Path("runs"))
+
+
+@pytest.mark.parametrize("place", ["/proc/registry", "/sys/registry"])
+def test_a_folder_that_cannot_be_made_is_refused_before_the_first_step(tmp_path: Path, place: str) -> None:
+    """To root they seem to be writable."""
+    with pytest.raises(
+        ConfigError, match=rf"registry: {Path(place).parent} cannot be written to \(.*\)\. Name a folder"
+    ):
+        check_writable("registry", Path(place))
+    check_writable("registry", tmp_path / "new" / "registry")
+    assert list(tmp_path.iterdir()) == []
