@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aws_cdk import CfnOutput, RemovalPolicy, Stack, Tags
+from aws_cdk import Aws, CfnOutput, RemovalPolicy, Stack, Tags
 from aws_cdk import Environment as Account
 from constructs import Construct
 
+from infra.automation import Automation, check_parameters
+from infra.constructs.code_archives import CodeArchives
+from infra.constructs.image import Image
 from infra.constructs.model_package_group import ModelPackageGroup
 from infra.constructs.network import Network
+from infra.constructs.operators import Operators
 from infra.constructs.resolve_inputs import ResolveInputs
 from infra.constructs.roles import JobRole, PipelineRole
 from infra.constructs.sagemaker_pipeline import DefinitionNames, SagemakerPipeline, with_placeholders
 from infra.constructs.storage import Storage
 from infra.constructs.workloads import Workloads
 from infra.environment import EnvironmentConfig
+from infra.image_build import arns_in_ecr
 from infra.policies import arn
 from pipeline.config import PipelineConfig, load_config
+from pipeline.local.run import STEP_MODULES
 
 
 class LangadaptStack(Stack):
@@ -40,14 +46,17 @@ class LangadaptStack(Stack):
             self, "Models", name=environment.name, adopt=environment.adopt_model_package_group, removal=removal
         )
         network = optional_network(self, environment)
-        jobs = JobRole(self, "Jobs", storage=storage, network=network)
+        image_uri, image_repository = environment_image(self, environment, storage, workloads)
+        serving_image_uri = environment.serving_image_uri or image_uri
+        repositories = [image_repository, *arns_in_ecr(self.partition, environment.serving_image_uri or "")]
+        jobs = JobRole(self, "Jobs", storage=storage, network=network, image_repositories=repositories)
         resolve_inputs = ResolveInputs(
             self, "ResolveInputs", storage=storage, group=group, pipeline_arn=pipeline_arn, workloads=workloads
         )
         driver = PipelineRole(
             self, "Driver", job_role=jobs.role, resolve_inputs_arn=resolve_inputs.function.function_arn, group=group
         )
-        image_uri = environment.image.uri or "not-built@sha256:" + "0" * 64
+        code = CodeArchives(self, "Code", steps=STEP_MODULES, storage=storage, workloads=workloads)
         pipeline = SagemakerPipeline(
             self, "Pipeline", config=config, role_arn=driver.role.role_arn,
             names=DefinitionNames(
@@ -56,16 +65,73 @@ class LangadaptStack(Stack):
                 resolve_inputs_arn=resolve_inputs.function.function_arn,
                 image_uri=image_uri,
                 key_arn=storage.key.key_arn,
-                serving_image_uri=environment.serving_image_uri or image_uri,
+                serving_image_uri=serving_image_uri,
                 subnets=tuple(network.subnets) if network else (),
                 security_group=network.jobs.security_group_id if network else None,
             ),
         )  # fmt: skip
+        # Whoever starts it as soon as it is there finds all that it needs.
+        pipeline.node.add_dependency(code.placed, driver.policy, jobs.own_policy, storage.policy)
+        check_parameters(environment, pipeline.parameters)
+        Automation(
+            self, "Automation", environment=environment, pipeline_arn=pipeline_arn, storage=storage, group=group,
+            container_policy=jobs.container_policy, network=network, workloads=workloads,
+        )  # fmt: skip
+        operators = Operators(
+            self, "Operators", pipeline_arn=pipeline_arn, group=group, storage=storage,
+            function_arn=resolve_inputs.function.function_arn, job_role_arn=jobs.role.role_arn,
+            image_repositories=repositories, endpoint_name=endpoint_name(environment),
+        )  # fmt: skip
 
         CfnOutput(self, "BucketName", value=storage.bucket.bucket_name)
-        CfnOutput(self, "PipelineName", value=pipeline.name)
+        CfnOutput(self, "OperatorsPolicy", value=operators.policy.managed_policy_arn)
+        CfnOutput(
+            self, "CommandLine", description="what langadapt's commands take to work with this pipeline",
+            value=command_line(environment, bucket=storage.bucket.bucket_name, role_arn=jobs.role.role_arn,
+                               function_arn=resolve_inputs.function.function_arn, image_uri=image_uri,
+                               key_arn=storage.key.key_arn, serving_image_uri=serving_image_uri),
+        )  # fmt: skip
         for name, value in {"langadapt:environment": environment.name, **environment.tags}.items():
             Tags.of(self).add(name, value)
+
+
+def environment_image(
+    scope: Construct, environment: EnvironmentConfig, storage: Storage, workloads: Workloads
+) -> tuple[str, str]:
+    """The environment image by digest, a given one or one that is built in the account, and its repository's ARN."""
+    option = environment.image
+    if option.base is None:
+        assert option.uri is not None, "checked with the environment"
+        return option.uri, arns_in_ecr(Aws.PARTITION, option.uri)[0]
+    image = Image(
+        scope, "Image", name=f"{environment.name}-image", base=option.base, target=option.target,
+        build_minutes=option.build_minutes, storage=storage, workloads=workloads,
+    )  # fmt: skip
+    return image.uri, image.repository.repository_arn
+
+
+def endpoint_name(environment: EnvironmentConfig) -> str | None:
+    """Name of the endpoint that an approval deploys to, None where none does."""
+    option = environment.approval
+    return (option.endpoint_name or environment.name) if option and option.action == "deploy" else None
+
+
+def command_line(environment: EnvironmentConfig, **names: str) -> str:
+    """Options of `langadapt start` and the other commands that make them work with the deployed pipeline."""
+    settings = {
+        "aws.region": environment.region,
+        "aws.pipeline_name": environment.name,
+        "aws.model_package_group": environment.name,
+        "aws.bucket": names["bucket"],
+        "aws.kms_key_id": names["key_arn"],
+        "aws.role_arn": names["role_arn"],
+        "aws.resolve_inputs_function_arn": names["function_arn"],
+        "aws.image_uri": names["image_uri"],
+        "serving.image_uri": names["serving_image_uri"],
+    }
+    source = f"--preset {environment.preset}" if environment.preset else "--config FILE"
+    own = [f"--set {setting}" for setting in environment.set]
+    return " ".join([source, *own, *(f"--set {name}={value}" for name, value in settings.items())])
 
 
 def optional_network(scope: Construct, environment: EnvironmentConfig) -> Network | None:

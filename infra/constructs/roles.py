@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -12,6 +14,7 @@ from infra.policies import acknowledge_wildcards, allow, arn, service_trust
 
 # The service names a pipeline's jobs: pipelines-<execution id>-<step>-<random>.
 JOBS_OF_PIPELINES = "pipelines-*"
+PULL_ACTIONS = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
 SAGEMAKER = "sagemaker.amazonaws.com"
 
 
@@ -19,11 +22,19 @@ class JobRole(Construct):
     """What runs in the containers: reads the bucket, writes what steps make, and nothing else of the pipeline's.
 
     container_policy: what any container of SageMaker needs (image, logs, metrics), for a model that serves as well.
+    own_policy: the use of the key.
     """
 
     def __init__(
-        self, scope: Construct, construct_id: str, *, storage: Storage, network: Network | None = None
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        storage: Storage,
+        network: Network | None,
+        image_repositories: Sequence[str],
     ) -> None:
+        """image_repositories: ARNs of the repositories that containers are started from."""
         super().__init__(scope, construct_id)
         interfaces = arn(self, service="ec2", resource="network-interface/*")
         logs = arn(self, service="logs", resource="log-group:/aws/sagemaker/*")
@@ -31,6 +42,7 @@ class JobRole(Construct):
             self, "ContainerPolicy", description="langadapt: log, metrics and image of a SageMaker container",
             statements=[
                 allow(actions=["ecr:GetAuthorizationToken"], resources=["*"]),
+                allow(actions=PULL_ACTIONS, resources=image_repositories),
                 allow(actions=["cloudwatch:PutMetricData"], resources=["*"],
                       conditions={"StringLike": {"cloudwatch:namespace": ["/aws/sagemaker/*", "aws/sagemaker/*"]}}),
                 allow(actions=["logs:CreateLogGroup", "logs:CreateLogStream", "logs:DescribeLogStreams",
@@ -49,6 +61,8 @@ class JobRole(Construct):
         )  # fmt: skip
         storage.let_read(self.role, patterns=["*"])
         storage.let_write(self.role, patterns=["runs/*", "models/*", "checkpoints/*"])
+        # Below it CDK keeps what `storage` has given to the role itself.
+        self.own_policy = self.role.node.find_child("DefaultPolicy")
 
     def _network_statements(self, network: Network, interfaces: str) -> list[iam.PolicyStatement]:
         """What SageMaker does with the role to connect a container with the network."""

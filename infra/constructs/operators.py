@@ -1,0 +1,83 @@
+"""What people at the command line may do with this pipeline: a policy to attach to their role or group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from infra.constructs.model_package_group import ModelPackageGroup
+from infra.constructs.storage import Storage
+from infra.policies import acknowledge_wildcards, allow, arn
+
+EXECUTION_ACTIONS = (
+    "sagemaker:DescribePipelineDefinitionForExecution", "sagemaker:DescribePipelineExecution",
+    "sagemaker:ListPipelineExecutionSteps", "sagemaker:ListPipelineParametersForExecution",
+    "sagemaker:RetryPipelineExecution", "sagemaker:StopPipelineExecution",
+)  # fmt: skip
+# Not to create or update it, nor its schedules: what is deployed is the stack's.
+PIPELINE_ACTIONS = (
+    "sagemaker:DescribePipeline", "sagemaker:ListPipelineExecutions", "sagemaker:ListTags",
+    "sagemaker:StartPipelineExecution",
+)  # fmt: skip
+# Lists that have no resource, and what tells nothing of this account's data.
+LIST_ACTIONS = (
+    "ec2:DescribeInstanceTypeOfferings", "ec2:DescribeSubnets", "scheduler:ListSchedules",
+    "servicequotas:ListServiceQuotas",
+)  # fmt: skip
+
+
+class Operators(Construct):
+    """policy: push, preflight, start, status, logs, stop, retry and models; nothing can be deleted."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        pipeline_arn: str,
+        group: ModelPackageGroup,
+        storage: Storage,
+        function_arn: str,
+        job_role_arn: str,
+        image_repositories: Sequence[str],
+        endpoint_name: str | None,
+    ) -> None:
+        """image_repositories: ARNs of those that preflight asks. endpoint_name: of the endpoint that
+        `langadapt chat --endpoint` asks, None for none."""
+        super().__init__(scope, construct_id)
+        executions = f"{pipeline_arn}/execution/*"
+        streams = [
+            arn(self, service="logs", resource=f"log-group:/aws/sagemaker/{jobs}:*")
+            for jobs in ("ProcessingJobs", "TrainingJobs")
+        ]
+        schedules = arn(self, service="scheduler", resource="schedule/default/*")
+        objects = storage.objects("*")
+        endpoint = [arn(self, service="sagemaker", resource=f"endpoint/{endpoint_name}")] if endpoint_name else []
+        self.policy = iam.ManagedPolicy(
+            self, "Policy", description="langadapt: people who run the pipeline and approve its models",
+            statements=[
+                allow(actions=PIPELINE_ACTIONS, resources=[pipeline_arn]),
+                allow(actions=EXECUTION_ACTIONS, resources=[executions]),
+                allow(actions=["sagemaker:ListModelPackages"], resources=[group.arn]),
+                allow(actions=["sagemaker:DescribeModelPackage", "sagemaker:UpdateModelPackage"],
+                      resources=[group.versions_arn]),
+                allow(actions=["s3:GetBucketLocation", "s3:ListBucket"], resources=[storage.bucket.bucket_arn]),
+                allow(actions=["s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"], resources=[objects]),
+                allow(actions=["kms:Decrypt", "kms:GenerateDataKey"], resources=[storage.key.key_arn]),
+                allow(actions=["logs:DescribeLogStreams", "logs:GetLogEvents"], resources=streams),
+                allow(actions=["iam:GetRole"], resources=[job_role_arn]),
+                allow(actions=["lambda:GetFunction"], resources=[function_arn]),
+                allow(actions=["scheduler:GetSchedule"], resources=[schedules]),
+                allow(actions=LIST_ACTIONS, resources=["*"]),
+                *(allow(actions=["ecr:BatchGetImage"], resources=[repository]) for repository in image_repositories),
+                *(allow(actions=["sagemaker:InvokeEndpoint", "sagemaker:InvokeEndpointWithResponseStream"],
+                        resources=[name]) for name in endpoint),
+            ],
+        )  # fmt: skip
+        acknowledge_wildcards(
+            self.policy, resources=[executions, group.versions_arn, objects, *streams, schedules, "*"],
+            reason="Executions, versions, objects, logs and schedules of this pipeline get their names at run time; "
+            "lists of zones, quotas and schedules have no resource.",
+        )  # fmt: skip
