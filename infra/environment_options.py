@@ -12,6 +12,8 @@ from pipeline.config_sections import Section
 from pipeline.remote.schedule_expression import check_expression, check_time_zone
 from steps.contract import ConfigError
 
+# What the pipeline and the command line write, below the pipeline's prefix.
+PIPELINE_FOLDERS = ("inputs", "runs", "models", "checkpoints", "code", "definitions")
 MAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
 
@@ -69,17 +71,31 @@ class ScheduleOption(Section):
 
 
 class NewDataOption(Section):
-    """An execution once new objects have come below a prefix and none has followed for a while."""
+    """An execution once new objects have come into a folder and none has followed for a while."""
 
     prefix: str = Field(
-        "inputs/corpus/",
+        "incoming/corpus/",
         pattern=r"^([A-Za-z0-9_-]+/)+$",
-        description="key prefix that is watched, below the pipeline's own prefix, with its final slash",
+        description="folder that is watched and is the corpus, below the pipeline's own prefix, with its final slash",
     )
     quiet_seconds: int = Field(
         900, ge=60, le=900, description="time without a new object after which an execution is started"
     )
-    parameters: dict[str, str] = Field({}, max_length=200, description="parameters of the pipeline, as texts")
+    parameters: dict[str, str] = Field(
+        {}, max_length=199, description="parameters of the pipeline besides CorpusUri, as texts"
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _is_a_folder_of_its_own(self) -> NewDataOption:
+        folder = self.prefix.partition("/")[0]
+        if folder in PIPELINE_FOLDERS:
+            remedy = "Name another folder: what is pushed is a corpus by itself, and executions write below the others."
+            limit = f"a folder besides {', '.join(PIPELINE_FOLDERS)}"
+            raise ConfigError("new_data.prefix", self.prefix, limit=limit, remedy=remedy)
+        if "CorpusUri" in self.parameters:
+            remedy = "Leave it out: it is the folder that is watched."
+            raise ConfigError("new_data.parameters", "CorpusUri", remedy=remedy)
+        return self
 
 
 class ApprovalOption(Section):
@@ -89,14 +105,20 @@ class ApprovalOption(Section):
         "notify", description="deploy: create or update the endpoint; notify: tell about it"
     )
     endpoint_name: str | None = Field(
-        None, pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,47}$", description="null: the environment's name"
+        None, pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,47}$", description="its endpoint; null: the environment's name"
     )
     instance_type: str = Field(
         "ml.g5.xlarge", pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$", description="instance type of the endpoint"
     )
     instance_count: int = Field(1, ge=1, le=20, description="instances of the endpoint")
     termination_wait_seconds: int = Field(
-        300, ge=0, le=3600, description="time that the old instances stay after the traffic has moved"
+        300,
+        ge=180,
+        le=3600,
+        description="time that the old instances stay after the traffic has moved, in which an alarm rolls back",
+    )
+    max_latency_seconds: float = Field(
+        30, gt=0, le=60, description="time that nine answers in ten must not exceed; else an update is rolled back"
     )
 
 
@@ -109,7 +131,7 @@ class MonitoringOption(Section):
 
 
 class BudgetOption(Section):
-    """A monthly budget of what carries the environment's tag."""
+    """A monthly budget of all SageMaker costs of the account: jobs of a pipeline carry no tag to tell them apart by."""
 
     monthly_usd: float = Field(gt=0, description="US dollars a month")
     warn_at_percent: int = Field(80, ge=1, le=100, description="share of the budget at which a mail is sent")

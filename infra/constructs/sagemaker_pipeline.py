@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct
@@ -79,7 +80,7 @@ def definition_with_names(config: PipelineConfig, names: DefinitionNames) -> str
 
 
 class SagemakerPipeline(Construct):
-    """The pipeline of the account, as Studio shows it."""
+    """The pipeline of the account, as Studio shows it. parameters: as its definition declares them."""
 
     def __init__(
         self, scope: Construct, construct_id: str, *, config: PipelineConfig, names: DefinitionNames, role_arn: str
@@ -88,12 +89,14 @@ class SagemakerPipeline(Construct):
         super().__init__(scope, construct_id)
         aws = config.aws
         self.name = aws.pipeline_name
+        body = definition_with_names(config, names)
+        self.parameters: list[dict[str, Any]] = json.loads(body)["Parameters"]
         parallel = None if aws.max_parallel_steps is None else {"MaxParallelExecutionSteps": aws.max_parallel_steps}
         self.resource = sagemaker.CfnPipeline(
             self, "Pipeline",
             pipeline_name=aws.pipeline_name, pipeline_display_name=aws.pipeline_name,
             pipeline_description=f"langadapt, {config.preset}: an open foundation model adapted to a new language, "
             "measured, and registered only if it is better.",
-            pipeline_definition={"PipelineDefinitionBody": definition_with_names(config, names)},
+            pipeline_definition={"PipelineDefinitionBody": body},
             role_arn=role_arn, parallelism_configuration=parallel,
         )  # fmt: skip

@@ -45,7 +45,8 @@ BUSY = ("Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting")
 TRIED_TAG, TOLD_TAG = "langadapt:tried", "langadapt:told"
 VARIANT = "all"
 MISSING = re.compile(r"could not find|does not exist", re.IGNORECASE)
-MAX_NAME_CHARACTERS = 63
+# Of 63 that a name may have; version and digest follow.
+ENDPOINT_CHARACTERS = 40
 
 
 @dataclass(frozen=True)
@@ -195,8 +196,12 @@ def told(line: str, more: str, about: str, endpoint: Endpoint, endpoints: Endpoi
 def deployment_name(settings: Settings, package: Package) -> str:
     """The name of model and endpoint configuration: the same for the same package, version, status and settings."""
     identity = json.dumps([package.arn, package.version, package.status, asdict(settings)], sort_keys=True)
-    end = f"-v{package.version}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
-    return settings.endpoint[: MAX_NAME_CHARACTERS - len(end)].rstrip("-") + end
+    return f"{name_start(settings.endpoint)}{package.version}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+
+
+def name_start(endpoint: str) -> str:
+    """What the names of all deployments of an endpoint begin with."""
+    return f"{endpoint[:ENDPOINT_CHARACTERS].rstrip('-')}-v"
 
 
 def deployment_config(settings: Settings) -> dict[str, Any]:
