@@ -21,7 +21,7 @@ from pipeline.plan.model_shapes import ModelShape
 
 # Share of the dense peak with Liger, calibrated with what was published of each (docs/plan.md). Of the others nothing
 # was published that could be used: the lower of the two stands for them, and it is said.
-UTILISATION = {"A100": 0.22, "H100": 0.57}
+UTILISATION = {"A100": 0.22, "H100": 0.60}
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ ELEMENT_BYTES = {"bfloat16": 2, "bfloat16_mixed": 2, "float32": 4}
 LOGIT_BYTES = 12
 # Of a GPU's memory, what tensors may take. The rest is the driver, NCCL, libraries and what the allocator loses. It is
 # calibrated as the largest share that a published run must have used (docs/plan.md).
-USABLE_SHARE = 0.87
+USABLE_SHARE = 0.88
 
 
 @dataclass(frozen=True)
