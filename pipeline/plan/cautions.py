@@ -140,6 +140,8 @@ def _intervals(config: PipelineConfig, data: GivenData, pretraining: Pretraining
         warmup = getattr(section, f"phase_{phase}_warmup_steps")
         if warmup > length > 0:
             yield f"ContinuedPretraining: phase_{phase}_warmup_steps {warmup} of {length:,.0f} steps. Lower it."
+    if section.passes and data.corpus_tokens is None:
+        yield "ContinuedPretraining: passes without plan.corpus_bytes: planned with the steps as they are given."
     if data.corpus_tokens is None or pretraining.shape.name == SAMPLE:
         # The sample is a demonstration: its preset says how often it is read, and why.
         return

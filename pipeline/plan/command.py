@@ -57,6 +57,7 @@ def plan(
     from pipeline.plan.prices import package_prices, prices_of_file
     from pipeline.plan.rendering import plan_lines
     from pipeline.plan.whole_plan import make_plan
+    from steps.contract import ConfigError
 
     check_numbers(budget, spot_share)
     settings = load_config(preset, expanded(config), overrides or ())
@@ -64,13 +65,16 @@ def plan(
     table = package_prices() if file is None else prices_of_file(file, settings.aws.region)
     found, account = account_prices(settings, table) if check_account else (table, None)
     made = make_plan(settings, found, spot_share)
+    if spot_share is not None and not any(cost.is_spot for cost in made.costs.steps):
+        remedy = "Set compute.continued_pretraining.managed_spot=true, or leave the share out."
+        raise ConfigError("--spot-share", spot_share, limit="a step on spot capacity", remedy=remedy)
     if budget is not None:
         check_budget(made.costs, budget)
     with for_a_reader():
         if as_json:
-            print_json({**made.as_json(), "account": account})
+            print_json({**made.as_json(), "budget_usd": budget, "account": account})
         else:
-            print("\n".join([*plan_lines(made), *account_lines(account)]))
+            print("\n".join([*plan_lines(made, budget), *account_lines(account)]))
     return 0
 
 

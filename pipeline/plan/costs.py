@@ -79,7 +79,11 @@ def costs_of(steps: Sequence[StepPlan], table: PriceTable, region: str, spot_sha
 
 
 def check_budget(costs: Costs, budget: float) -> None:
-    """Raises ConfigError where the plan costs more than the budget allows."""
+    """Raises ConfigError where the plan costs more than the budget allows, and where nothing of it has a price."""
+    if all(cost.price is None for cost in costs.steps):
+        remedy = "Give prices with --prices, or --check-account."
+        raise ConfigError("--budget", f"no price for {', '.join(costs.unpriced)}", limit="prices to hold it against",
+                          remedy=remedy)  # fmt: skip
     if costs.usd > budget:
         also = f", {', '.join(costs.unpriced)} not counted" if costs.unpriced else ""
         remedy = "Raise it, or plan fewer steps, other instances or spot capacity."

@@ -9,9 +9,15 @@ from pipeline.plan.whole_plan import Plan
 WIDTH = 24
 
 
-def plan_lines(plan: Plan) -> list[str]:
-    """The plan on a screen: model, work, memory, steps with hours and costs, storage, cautions."""
-    lines = [*_model_lines(plan), *_memory_lines(plan), "", *_step_lines(plan), "", *_storage_lines(plan)]
+def plan_lines(plan: Plan, budget: float | None = None) -> list[str]:
+    """The plan on a screen: model, work, memory, steps with hours and costs, storage, cautions.
+
+    budget: US dollars that the plan keeps within.
+    """
+    lines = [*_model_lines(plan), *_memory_lines(plan), "", *_step_lines(plan)]
+    if budget is not None:
+        lines.append(f"budget:     {plan.costs.usd:,.2f} of {budget:,.2f} USD")
+    lines += ["", *_storage_lines(plan)]
     if plan.runs_here:
         lines += ["", f"runs here:  {plan.pretraining.flops.together:.1e} FLOPs are little: langadapt run needs no "
                       "instance and costs nothing; the table is for SageMaker"]  # fmt: skip

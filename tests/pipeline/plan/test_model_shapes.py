@@ -17,10 +17,11 @@ from steps.contract import ConfigError
 from steps.modeling.adapter import lora_config
 from steps.modeling.utilisation import flops_per_token as counted_flops
 
-LLAMA_1B: dict[str, Any] = {"hidden_size": 2_048, "num_hidden_layers": 16, "num_attention_heads": 32,
-                            "num_key_value_heads": 8, "intermediate_size": 8_192, "tie_word_embeddings": True}  # fmt: skip
-LLAMA_8B: dict[str, Any] = {"hidden_size": 4_096, "num_hidden_layers": 32, "num_attention_heads": 32,
-                            "num_key_value_heads": 8, "intermediate_size": 14_336, "tie_word_embeddings": False}  # fmt: skip
+HEADS = {"num_attention_heads": 32, "num_key_value_heads": 8}
+LLAMA_1B: dict[str, Any] = {"hidden_size": 2_048, "num_hidden_layers": 16, "intermediate_size": 8_192,
+                            "tie_word_embeddings": True, **HEADS}  # fmt: skip
+LLAMA_8B: dict[str, Any] = {"hidden_size": 4_096, "num_hidden_layers": 32, "intermediate_size": 14_336,
+                            "tie_word_embeddings": False, **HEADS}  # fmt: skip
 
 
 def on_meta(settings: dict[str, Any], rows: int) -> LlamaForCausalLM:

@@ -1,4 +1,4 @@
-"""The plan beside what was published: errors of each figure without it, their order, and the constants that came of it."""
+"""The plan beside what was published: the errors of each figure without it, their order, the constants of it."""
 
 from __future__ import annotations
 
