@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,13 +12,15 @@ from pipeline.command_options import AsJson, ConfigFile, Overrides, Preset, expa
 
 if TYPE_CHECKING:
     from pipeline.cache_explanation import Explanation, Side
+    from pipeline.config import PipelineConfig
+    from pipeline.remote.account import Account
 
-SIDE_HELP = "A definition's JSON, a run's folder, or the record of one of its executions."
+SIDE_HELP = "A definition's JSON, a run's folder or one of its records, or an execution on SageMaker by its ARN or id."
 
 
 def explain_cache(
-    old: Annotated[Path, typer.Argument(help=SIDE_HELP)],
-    new: Annotated[Path | None, typer.Argument(help=f"{SIDE_HELP} Default: the preset, compiled.")] = None,
+    old: Annotated[str, typer.Argument(help=SIDE_HELP)],
+    new: Annotated[str | None, typer.Argument(help=f"{SIDE_HELP} Default: the preset, compiled.")] = None,
     preset: Preset = None,
     config: ConfigFile = None,
     overrides: Overrides = None,
@@ -25,13 +28,15 @@ def explain_cache(
 ) -> int:
     """Tell for each step whether a change makes it run again, on SageMaker and here, and which argument changed."""
     from pipeline.cache_explanation import explain
+    from pipeline.config import load_config
     from steps.contract import ConfigError
 
-    if new is not None and (preset or config or overrides):
+    if new is not None and (preset or config or overrides) and not is_execution(old) and not is_execution(new):
         remedy = "Name NEW, or a configuration to compile."
-        raise ConfigError("explain-cache", str(new), limit="NEW or --preset, --config and --set", remedy=remedy)
-    one = read_side(old.expanduser())
-    other = read_side(new.expanduser()) if new is not None else compiled_side(preset, expanded(config), overrides, one)
+        raise ConfigError("explain-cache", new, limit="NEW or --preset, --config and --set", remedy=remedy)
+    settings = load_config(preset, expanded(config), overrides or ())
+    one = named_side(old, settings)
+    other = named_side(new, settings) if new is not None else compiled_side(settings, one)
     explanations = explain(one, other)
     with for_a_reader():
         if as_json:
@@ -39,6 +44,45 @@ def explain_cache(
         else:
             print("\n".join(explanation_lines(explanations)))
     return 0
+
+
+def is_execution(word: str) -> bool:
+    """Whether a word names an execution on SageMaker: by its ARN, or by an id that is no file here."""
+    from pipeline.remote.executions import EXECUTION_ARN, EXECUTION_ID
+
+    return bool(EXECUTION_ARN.fullmatch(word) or (EXECUTION_ID.fullmatch(word) and not Path(word).exists()))
+
+
+def named_side(word: str, settings: PipelineConfig) -> Side:
+    """The execution on SageMaker that a word names, or what lies at a path.
+
+    settings: where executions are looked for by their id. Raises as read_side does, AwsError.
+    """
+    if not is_execution(word):
+        path = expanded(Path(word))
+        assert path is not None
+        return read_side(path)
+    from pipeline.remote.account import Account
+    from pipeline.remote.executions import EXECUTION_ARN, find_execution
+
+    account = Account(word.split(":")[3] if EXECUTION_ARN.fullmatch(word) else settings.aws.region)
+    return execution_side(account, find_execution(account, settings.aws.pipeline_name, word))
+
+
+def execution_side(account: Account, arn: str) -> Side:
+    """An execution on SageMaker: its definition, its parameters and what its functions have given. Raises AwsError."""
+    from pipeline.remote.executions import execution_id, started_with, step_rows
+    from pipeline.remote.step_outputs import function_outputs
+    from pipeline.step_graph import build_graph
+
+    definition, parameters = started_with(account, arn)
+    side = definition_side(execution_id(arn), definition)
+    functions = {name: node.definition for name, node in build_graph(definition).items() if node.type == "Lambda"}
+    rows = step_rows(account, arn)
+    outputs = {name: function_outputs(functions[name], row) for name, row in rows.items() if name in functions}
+    # A step that has not come to its end tells nothing.
+    told = {name: values for name, values in outputs.items() if values}
+    return replace(side, parameters=parameters, outputs=told)
 
 
 def read_side(path: Path) -> Side:
@@ -110,18 +154,18 @@ def recorded_side(name: str, folder: Path, record: dict[str, Any]) -> Side:
     )  # fmt: skip
 
 
-def compiled_side(preset: str | None, config: Path | None, overrides: list[str] | None, old: Side) -> Side:
-    """A configuration as it would be compiled now, with the URIs that the old side was given."""
+def compiled_side(settings: PipelineConfig, old: Side) -> Side:
+    """A configuration as it would be compiled now, with the URIs of the data that the old side was given."""
     import json
 
     from pipeline.cache_explanation import Side
     from pipeline.compile import compile_definition
-    from pipeline.config import load_config
+    from pipeline.local.run import INPUTS
 
-    settings = load_config(preset, config, overrides or ())
     definition = json.loads(compile_definition(settings))
     own = default_parameters(definition)
-    given = {name: value for name, value in old.parameters.items() if name in own and name.endswith("Uri")}
+    data = {parameter for parameter, _ in INPUTS.values()}
+    given = {name: value for name, value in old.parameters.items() if name in own and name in data}
     return Side(settings.preset, definition, own | given)
 
 

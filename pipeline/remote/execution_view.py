@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -14,12 +13,12 @@ from pipeline.conditions import evaluate
 from pipeline.execution_record import GateResult, RunResult, StepRecord
 from pipeline.lint.steps import in_order, list_steps
 from pipeline.local.selection import ancestors
-from pipeline.references import Scope, parameter_values, typed_value
+from pipeline.references import Scope
 from pipeline.remote.account import Account
 from pipeline.remote.aws_errors import AwsError
-from pipeline.remote.executions import execution_id
+from pipeline.remote.executions import execution_id, started_with, step_rows
 from pipeline.remote.live_figures import LiveFigures
-from pipeline.remote.step_outputs import output_uris, read_object, sealed_metrics, step_job
+from pipeline.remote.step_outputs import function_outputs, output_uris, read_object, sealed_metrics, step_job
 from pipeline.step_graph import Node
 from steps.contract import EXIT_DONE, EXIT_GATE_CLOSED, EXIT_TERMINATED, EXIT_USER_ERROR, StepError
 
@@ -39,15 +38,8 @@ class ExecutionView:
 
     def __init__(self, account: Account, arn: str, folder: Path) -> None:
         self.account, self.arn, self.folder = account, arn, folder
-        answer = account.call("sagemaker", "DescribePipelineDefinitionForExecution", PipelineExecutionArn=arn)
-        definition = json.loads(answer["PipelineDefinition"])
+        definition, parameters = started_with(account, arn)
         self.graph = graph_of(definition)
-        given = account.pages(
-            "sagemaker", "ListPipelineParametersForExecution", "PipelineParameters", PipelineExecutionArn=arn
-        )
-        parameters = parameter_values(
-            definition.get("Parameters", []), {entry["Name"]: entry["Value"] for entry in given}
-        )
         pipeline = arn.split("/")[1]
         records = {name: StepRecord(name, node.type, needs=node.needs) for name, node in self.graph.items()}
         self.result = RunResult(folder, execution_id(arn), pipeline, parameters, records)
@@ -64,7 +56,7 @@ class ExecutionView:
         """Brings the result up to date. Raises AwsError; what one look did not get, the next one does."""
         described = self.account.call("sagemaker", "DescribePipelineExecution", PipelineExecutionArn=self.arn)
         # After the status: once that has ended, the list is whole.
-        rows = self._rows(self.arn)
+        rows = step_rows(self.account, self.arn)
         self._select(described)
         rows |= {name: row for name, row in self._borrowed(described).items() if name not in rows}
         for name, node in self.graph.items():
@@ -79,19 +71,11 @@ class ExecutionView:
         self._selected = {step["StepName"] for step in chosen}
         self.result.selection = " ".join(f"--only {step['StepName']}" for step in chosen)
 
-    def _rows(self, arn: str) -> dict[str, dict[str, Any]]:
-        """The steps of an execution by name, as the service tells them."""
-        rows = self.account.pages(
-            "sagemaker", "ListPipelineExecutionSteps", "PipelineExecutionSteps",
-            PipelineExecutionArn=arn, SortOrder="Ascending",
-        )  # fmt: skip
-        return {row["StepName"]: row for row in rows}
-
     def _source_rows(self, arn: str) -> dict[str, dict[str, Any]]:
         """The steps of an execution that has ended, asked for once; none of one that cannot be looked at."""
         if arn not in self._sources:
             try:
-                self._sources[arn] = self._rows(arn)
+                self._sources[arn] = step_rows(self.account, arn)
             except AwsError as error:
                 self._note(f"source {execution_id(arn)}", error)
                 self._sources[arn] = {}
@@ -146,14 +130,7 @@ class ExecutionView:
             case "Processing" | "Training":
                 self._read_job(node, record, row)
             case "Lambda":
-                told = {
-                    entry["Name"]: entry["Value"] for entry in metadata.get("Lambda", {}).get("OutputParameters", [])
-                }
-                types = {
-                    entry["OutputName"]: entry["OutputType"] for entry in node.definition.get("OutputParameters", [])
-                }
-                record.values = {name: typed_value(f"{node.name}.{name}", value, types.get(name, "String"))
-                                 for name, value in told.items()}  # fmt: skip
+                record.values = function_outputs(node.definition, row)
                 self.scope.steps[node.name] = {"OutputParameters": record.values}
             case "Condition":
                 self._judge(node, record, is_open=metadata.get("Condition", {}).get("Outcome") == "True")

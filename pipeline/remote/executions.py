@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from pipeline.references import parameter_values
 from pipeline.remote.account import Account
 from pipeline.remote.aws_errors import AwsError
 from pipeline.remote.writes import Writes, request_token
 from steps.contract import ConfigError
 
 EXECUTION_ARN = re.compile(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:pipeline/[^/]+/execution/[^/]+")
+EXECUTION_ID = re.compile(r"[a-z0-9]{12}")
 # Statuses that RetryPipelineExecution takes.
 RETRIED = ("Failed", "Stopped")
 GOING_ON = ("Executing", "Stopping")
@@ -58,6 +61,26 @@ def find_execution(account: Account, pipeline: str, named: str | None) -> str:
     if named is None:
         raise ConfigError("execution", f"pipeline {pipeline} has none", remedy="Start one: langadapt start.")
     raise ConfigError("execution", f"{named} is none of pipeline {pipeline}", remedy="See langadapt executions.")
+
+
+def started_with(account: Account, arn: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The definition that an execution runs, and the values of all its parameters by name. Raises AwsError."""
+    answer = account.call("sagemaker", "DescribePipelineDefinitionForExecution", PipelineExecutionArn=arn)
+    definition = json.loads(answer["PipelineDefinition"])
+    given = account.pages(
+        "sagemaker", "ListPipelineParametersForExecution", "PipelineParameters", PipelineExecutionArn=arn
+    )
+    texts = {entry["Name"]: entry["Value"] for entry in given}
+    return definition, parameter_values(definition.get("Parameters", []), texts)
+
+
+def step_rows(account: Account, arn: str) -> dict[str, dict[str, Any]]:
+    """The steps of an execution by name, as the service tells them. Raises AwsError."""
+    rows = account.pages(
+        "sagemaker", "ListPipelineExecutionSteps", "PipelineExecutionSteps",
+        PipelineExecutionArn=arn, SortOrder="Ascending",
+    )  # fmt: skip
+    return {row["StepName"]: row for row in rows}
 
 
 def execution_id(arn: str) -> str:

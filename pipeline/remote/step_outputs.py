@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pipeline.references import typed_value
 from pipeline.remote.account import Account
 from pipeline.remote.aws_errors import AwsError
 from steps.contract import StepError
@@ -39,6 +40,20 @@ def step_job(row: Mapping[str, Any]) -> StepJob | None:
     if arn := metadata.get("TrainingJob", {}).get("Arn"):
         return StepJob("Training", arn.rpartition("/")[2])
     return None
+
+
+def function_outputs(definition: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a Lambda step has given, by name, in the types that its definition declares.
+
+    row: the step as ListPipelineExecutionSteps tells it. Raises ConfigError for a value of another type.
+    """
+    types = {entry["OutputName"]: entry["OutputType"] for entry in definition.get("OutputParameters", [])}
+    told = row.get("Metadata", {}).get("Lambda", {}).get("OutputParameters", [])
+    return {
+        entry["Name"]: typed_value(f"{row['StepName']}.{entry['Name']}", entry["Value"],
+                                   types.get(entry["Name"], "String"))
+        for entry in told
+    }  # fmt: skip
 
 
 def output_uris(described: Mapping[str, Any]) -> dict[str, str]:
