@@ -1,18 +1,17 @@
-"""The app: `python -m infra.app` and `cdk synth` give the same templates, offline and without credentials.
+"""The app: `python -m infra.app [FILE]...` and `cdk synth` give the same templates, offline and without credentials.
 
-The environments, and how they differ, are infra/environments/*.yaml; each is one stack.
+The environments, and all in which they differ, are infra/environments/*.yaml; each is one stack.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from infra.environment import load_environment
-from steps.contract import EXIT_USER_ERROR, ConfigError
+from steps.contract import EXIT_DONE, EXIT_USER_ERROR, ConfigError
 
 FOLDER = Path(__file__).parent
 ENVIRONMENTS = FOLDER / "environments"
@@ -27,29 +26,34 @@ def environment_files(folder: Path = ENVIRONMENTS) -> list[Path]:
     return sorted(folder.glob("*.yaml"))
 
 
-def build_app(files: list[Path], settings: Mapping[str, Any] | None = None) -> Any:
+def build_app(files: list[Path]) -> Any:
     """The app with a stack for each environment's file. Raises ConfigError before anything is synthesised."""
     environments = [load_environment(file) for file in files]
+    names = [environment.name for environment in environments]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError("name", name, limit="one environment of a name", remedy="Give each a name of its own.")
     from aws_cdk import App, Validations
     from cdk_nag import AwsSolutionsChecks
 
     from infra.stack import LangadaptStack
 
-    app = App(context={**context(), **(settings or {})}, analytics_reporting=False, auto_synth=False)
+    app = App(context=context(), analytics_reporting=False, auto_synth=False)
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     for environment in environments:
         LangadaptStack(app, environment.name, environment=environment)
     return app
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
+    """arguments: environments' files; none: all of infra/environments/."""
     try:
-        build_app(environment_files()).synth()
+        build_app([Path(name) for name in arguments] or environment_files()).synth()
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USER_ERROR
-    return 0
+    return EXIT_DONE
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

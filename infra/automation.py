@@ -10,7 +10,7 @@ from constructs import Construct
 from infra.constructs.approval import Approval
 from infra.constructs.budget import Budget
 from infra.constructs.handler_function import HandlerFunction
-from infra.constructs.model_package_group import ModelPackageGroup
+from infra.constructs.looking import Looking
 from infra.constructs.monitoring import Monitoring
 from infra.constructs.network import Network
 from infra.constructs.new_data import NewData
@@ -35,7 +35,7 @@ class Automation(Construct):
         environment: EnvironmentConfig,
         pipeline_arn: str,
         storage: Storage,
-        group: ModelPackageGroup,
+        looking: Looking,
         container_policy: iam.IManagedPolicy,
         network: Network | None,
         workloads: Workloads,
@@ -45,7 +45,7 @@ class Automation(Construct):
         if not is_wanted(environment):
             return
         name, approval = environment.name, environment.approval
-        watching = Watching(self, "Watching", pipeline_arn=pipeline_arn, group=group)
+        watching = Watching(self, "Watching", looking=looking)
         functions: list[HandlerFunction] = []
         queues = [watching.dead_letters]
 

@@ -11,6 +11,7 @@ from constructs import Construct
 from infra.automation import Automation, check_parameters
 from infra.constructs.code_archives import CodeArchives
 from infra.constructs.image import Image
+from infra.constructs.looking import Looking
 from infra.constructs.model_package_group import ModelPackageGroup
 from infra.constructs.network import Network
 from infra.constructs.operators import Operators
@@ -50,9 +51,8 @@ class LangadaptStack(Stack):
         serving_image_uri = environment.serving_image_uri or image_uri
         repositories = [image_repository, *arns_in_ecr(self.partition, environment.serving_image_uri or "")]
         jobs = JobRole(self, "Jobs", storage=storage, network=network, image_repositories=repositories)
-        resolve_inputs = ResolveInputs(
-            self, "ResolveInputs", storage=storage, group=group, pipeline_arn=pipeline_arn, workloads=workloads
-        )
+        looking = Looking(self, "Looking", pipeline_arn=pipeline_arn, group=group)
+        resolve_inputs = ResolveInputs(self, "ResolveInputs", storage=storage, looking=looking, workloads=workloads)
         driver = PipelineRole(
             self, "Driver", job_role=jobs.role, resolve_inputs_arn=resolve_inputs.function.function_arn, group=group
         )
@@ -74,7 +74,7 @@ class LangadaptStack(Stack):
         pipeline.node.add_dependency(code.placed, driver.policy, jobs.own_policy, storage.policy)
         check_parameters(environment, pipeline.parameters)
         Automation(
-            self, "Automation", environment=environment, pipeline_arn=pipeline_arn, storage=storage, group=group,
+            self, "Automation", environment=environment, pipeline_arn=pipeline_arn, storage=storage, looking=looking,
             container_policy=jobs.container_policy, network=network, workloads=workloads,
         )  # fmt: skip
         operators = Operators(
