@@ -16,8 +16,9 @@ from pipeline.remote import preflight_checks as checks
 from pipeline.remote.account import Account
 from pipeline.remote.aws_errors import AwsError
 from pipeline.remote.placeholders import placeholders
-from pipeline.remote.preflight_checks import MISSING, NOT_ALLOWED, NOT_PRICED, OK, Check
+from pipeline.remote.preflight_checks import MISSING, NOT_ALLOWED, OK, Check
 from pipeline.remote.preflight_needs import Needs, needs_of
+from pipeline.remote.preflight_price import price_check
 
 PLACEHOLDER = "langadapt-placeholder"
 STATE_WIDTH = len(NOT_ALLOWED)
@@ -41,7 +42,8 @@ def preflight(
             for name, value in found.items()
         ]
     needs = needs_of(definition, given or {}, settings.aws.max_parallel_steps)
-    return [check for look in looks(settings, account, needs) for check in _told(look)]
+    found = [check for look in looks(settings, account, needs) for check in _told(look)]
+    return [*found, price_check(settings, definition, given or {})]
 
 
 def looks(settings: PipelineConfig, account: Account, needs: Needs) -> Iterator[Look]:
@@ -61,7 +63,6 @@ def looks(settings: PipelineConfig, account: Account, needs: Needs) -> Iterator[
     types = sorted({need.instance_type for need in needs.quotas})
     yield "instance types", partial(checks.offering_checks, account, types, settings.aws.subnets)
     yield "quotas", partial(checks.quota_checks, account, needs.quotas)
-    yield "price", partial(list, [Check("price of the run", NOT_PRICED, "no price table is in this project")])
 
 
 def _one(check: Callable[..., Check], *arguments: Any) -> list[Check]:

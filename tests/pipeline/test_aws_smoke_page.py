@@ -11,6 +11,8 @@ import typer
 
 from pipeline.__main__ import app
 from pipeline.config import load_config
+from pipeline.plan.prices import package_prices
+from pipeline.plan.whole_plan import make_plan
 from pipeline.service_shapes import service_model
 
 PAGE = (Path(__file__).parents[2] / "docs" / "aws-smoke.md").read_text("utf-8")
@@ -69,3 +71,9 @@ def test_the_bound_of_what_is_billed_is_the_presets() -> None:
             hours[job.instance_type] = hours.get(job.instance_type, 0.0) + job.max_runtime_seconds / 3_600
     text = " and ".join(f"{value:.1f} hours of {kind}" for kind, value in sorted(hours.items(), reverse=True))
     assert f"at most {text}" in " ".join(PAGE.split())
+
+
+def test_the_cost_is_the_plans() -> None:
+    costs = make_plan(load_config("aws-smoke"), package_prices()).costs
+    assert costs.unpriced == []
+    assert f"at most {costs.at_most_usd:.2f} USD" in PAGE

@@ -15,12 +15,15 @@ from account_stand_in import REGION, AccountStandIn, Answer, Seen
 from pipeline.__main__ import command_code
 from pipeline.config import load_config
 from pipeline.local.run import STEP_MODULES
+from pipeline.plan.prices import package_prices
+from pipeline.plan.whole_plan import make_plan
 from pipeline.remote.account import Account
 from pipeline.remote.aws_errors import AwsError
 from pipeline.remote.code_upload import upload_code
 from pipeline.remote.preflight import is_ready, preflight
 from pipeline.remote.preflight_checks import MISSING, NOT_ALLOWED, NOT_PRICED, OK, Check, trusts
 from pipeline.remote.preflight_needs import QuotaNeed, needs_of
+from pipeline.remote.preflight_price import price_check
 from pipeline.remote.writes import Writes
 
 ACCOUNT = "123456789012"
@@ -121,11 +124,15 @@ def test_an_account_that_has_everything_is_ready(look: Any, settings: list[str],
     stand_in.seen.clear()
     found = look()
     assert names(found, MISSING) == names(found, NOT_ALLOWED) == []
-    assert names(found, NOT_PRICED) == ["price of the run"]
+    assert names(found, NOT_PRICED) == []
+    # 4 hours of ml.m5.large at 0.115 USD and 6 of ml.g5.xlarge at 1.408, by the preset's limits.
+    assert found["price of the run"].found.startswith(
+        "less than 0.01 USD, at most 8.91, by prices of 2026-09-01 to 2026-1"
+    )
     kinds = [name.split()[0] for name in names(found, OK)]
     counted = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
     assert counted == {
-        "bucket": 1, "role": 1, "function": 1, "image": 1, "code": 7, "data": 3, "instance": 2, "quota": 3
+        "bucket": 1, "role": 1, "function": 1, "image": 1, "code": 7, "data": 3, "instance": 2, "quota": 3, "price": 1
     }  # fmt: skip
     assert is_ready([*found.values()])
     # TokenizeCorpus and AdaptVocabulary work side by side.
@@ -204,7 +211,7 @@ def test_the_command_exits_with_1_where_something_is_missing(
     words = [word for setting in settings for word in ("--set", setting)]
     assert command_code(["preflight", *words], as_json=False) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == "preflight: 19 ok"
+    assert lines[-1] == "preflight: 20 ok"
     nowhere = f"CorpusUri=s3://{BUCKET}/nowhere/"
     assert command_code(["preflight", *words, "--param", nowhere, "--json"], as_json=True) == 1
     answer = json.loads(capsys.readouterr().out)
@@ -249,6 +256,25 @@ def test_parameters_change_what_is_needed(compiled_text: Callable[..., str]) -> 
     needs = needs_of(json.loads(compiled_text("laptop")), given, None)
     assert QuotaNeed("ml.g6.xlarge", "training job", 1, ("FineTune",)) in needs.quotas
     assert QuotaNeed("ml.g5.xlarge", "training job", 4, ("ContinuedPretraining",)) in needs.quotas
+
+
+def test_the_price_is_that_of_the_plan_with_the_instances_of_the_start(compiled_text: Callable[..., str]) -> None:
+    config = load_config("azerbaijani-1b-p4d")
+    definition = json.loads(compiled_text("azerbaijani-1b-p4d"))
+    costs = make_plan(config, package_prices()).costs
+    told = price_check(config, definition, {})
+    assert (told.state, told.remedy) == (NOT_PRICED, "See langadapt plan --check-account.")
+    assert told.found.startswith(f"about {costs.usd:,.2f} USD, at most {costs.at_most_usd:,.2f}, by prices of 2026-")
+    assert told.found.endswith("; without ml.m5.12xlarge")
+    # 48 hours of two more of 25.251 USD each.
+    more = price_check(config, definition, {"ContinuedPretrainingInstanceCount": "4"}).found
+    assert f"at most {costs.at_most_usd + 2 * 48 * 25.251:,.2f}" in more
+    other = price_check(config, definition, {"FineTuneInstanceType": "ml.g4dn.xlarge"}).found
+    assert other.endswith("; without ml.m5.12xlarge, ml.g4dn.xlarge")
+    there = load_config("laptop", overrides=["aws.region=eu-west-1"])
+    assert price_check(there, definition, {}).found.startswith("no price for ml.m5.large, ml.p4d.24xlarge")
+    unknown = load_config("laptop", overrides=["data.base_model=s3://own/model/"])
+    assert price_check(unknown, definition, {}).found == "plan.base_model_shape: missing"
 
 
 @pytest.mark.parametrize(
