@@ -42,8 +42,8 @@ def preflight(
             for name, value in found.items()
         ]
     needs = needs_of(definition, given or {}, settings.aws.max_parallel_steps)
-    found = [check for look in looks(settings, account, needs) for check in _told(look)]
-    return [*found, price_check(settings, definition, given or {})]
+    told = [check for look in looks(settings, account, needs) for check in _told(look)]
+    return [*told, price_check(settings, definition, given or {})]
 
 
 def looks(settings: PipelineConfig, account: Account, needs: Needs) -> Iterator[Look]:
