@@ -67,8 +67,9 @@ def figure_rows(first: Facts, second: Facts) -> list[Row]:
     rows: list[Row] = []
     for name in dict.fromkeys([*both[0], *both[1]]):
         values = [figures.get(name) for figures in both]
-        shown = [NOT_THERE if value is None else f"{value:,.4f}" for value in values]
-        change = f"{values[1] - values[0]:+,.4f}" if values[0] is not None and values[1] is not None else ""
+        form = ",.1f" if any(value is not None and value >= 100 for value in values) else ",.4f"
+        shown = [NOT_THERE if value is None else f"{value:{form}}" for value in values]
+        change = f"{values[1] - values[0]:+{form}}" if values[0] is not None and values[1] is not None else ""
         rows.append([name, *shown, change])
     return rows
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline.conditions import condition_text
-from pipeline.execution_record import CACHED, EXECUTING, FAILED, NOT_RUN, RunResult
+from pipeline.execution_record import CACHED, DONE_STATES, EXECUTING, FAILED, NOT_RUN, RunResult
 from pipeline.report.blocks import Figure, Verdict
 from pipeline.report.facts import Facts
 from pipeline.report.wording import counted, interval_text, time_text
@@ -45,8 +45,10 @@ def registered_text(result: RunResult) -> str:
     if result.registered is not None:
         before = "" if result.registered_is_new else ", registered before"
         return f"version {result.registered.version}, {result.registered.status}{before}"
-    told = [step.metric for step in result.steps.values() if step.type == "RegisterModel" and step.metric]
-    return told[0].strip().replace(" Pend", ", Pend").replace(" App", ", App").replace(" Rej", ", Rej") if told else ""
+    # Of an execution on SageMaker the step alone tells: `version 4 PendingManualApproval`.
+    told = [step.metric.split() for step in result.steps.values()
+            if step.type == "RegisterModel" and step.state in DONE_STATES and step.metric]  # fmt: skip
+    return f"{' '.join(told[0][:2])}{''.join(f', {word}' for word in told[0][2:])}" if told else ""
 
 
 def figures_of(facts: Facts) -> list[Figure]:

@@ -7,7 +7,7 @@ import unicodedata
 
 # Marks that turn the direction of a line: a sample could make a figure beside it read backwards.
 DIRECTION_MARKS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C}
-VOID = ("meta", "link", "br", "hr")
+VOID = ("meta", "wbr")
 
 
 class Markup(str):

@@ -117,8 +117,16 @@ def _cell(name: str, content: Cell | str, is_right: bool) -> Markup:
     kinds = ["right"] if is_right else []
     kinds += [cell.tone] if cell.tone else []
     kinds += ["short"] if len(cell.text) <= SHORT_CELL and not cell.is_code else []
-    text: str | Markup = element("code", cell.text) if cell.is_code else cell.text
+    text = element("code", cell.text) if cell.is_code else _breakable(cell.text)
     return element(name, _sign(cell.tone), text, class_=" ".join(kinds) or None)
+
+
+def _breakable(text: str) -> Markup:
+    """A text in which a long word may break after its dots and underscores."""
+    if max(map(len, text.split()), default=0) <= SHORT_CELL:
+        return joined(text)
+    parts = re.split(r"(?<=[._])(?=\w)", text)
+    return joined(*(joined(element("wbr") if number else None, part) for number, part in enumerate(parts)))
 
 
 @rendered.register

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
+from pipeline.execution_record import CACHED
 from pipeline.remote.account import Account
 from pipeline.remote.aws_errors import AwsError
 from pipeline.remote.execution_view import ExecutionView
 from pipeline.remote.step_outputs import MANIFEST, MAX_READ_BYTES, read_object
+from pipeline.report.execution_cost import execution_cost
 from pipeline.report.facts import Facts
 from pipeline.report.reading import TELEMETRY_NAME, read_files
 from pipeline.report.token_cuts import BASE, NEW
@@ -39,7 +41,9 @@ def read_execution(arn: str) -> Facts:
                     notes.append(f"{step}: {error}")
                 if target.is_dir():
                     view.result.steps[step].outputs[output] = target
-        facts = Facts(view.result, arn, graph=view.graph, cost="not priced", cost_note="ran on SageMaker", notes=notes)
+        ran = {step: told for step, told in view.scope.steps.items() if view.result.steps[step].state != CACHED}
+        cost, cost_note = execution_cost(ran, account.region)
+        facts = Facts(view.result, arn, graph=view.graph, cost=cost, cost_note=cost_note, notes=notes)
         facts.recorded_at = _seconds(account.call("sagemaker", "DescribePipelineExecution", PipelineExecutionArn=arn))
         read_files(facts)
         # Of this machine's folder for a moment: the files' own names are enough.

@@ -38,14 +38,12 @@ def round_ticks(low: float, high: float, count: int = 4) -> list[float]:
 
 
 def tick_text(value: float, step: float) -> str:
-    """A tick as short as its step allows: 0.002, 1,500, 20k, 1.5M."""
-    size = max(abs(value), abs(step))
-    if value and size < 1e-3:
-        return f"{value:.0e}".replace("e-0", "e-")
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if size >= limit:
-            divided = {"G": 1e9, "M": 1e6, "k": 1e3}[unit]
-            return f"{value / divided:.10g}{unit}"
+    """A tick as short as its step allows: 0.002, 1,500, 20k, 1.5M; all ticks of an axis in one form."""
+    if step < 1e-4:
+        return f"{value:.0e}".replace("e-0", "e-") if value else "0"
+    for limit, divided, unit in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (5e3, 1e3, "k")):
+        if step >= limit:
+            return f"{value / divided:.10g}{unit}" if value else "0"
     decimals = max(0, -math.floor(math.log10(abs(step)) + 1e-9)) if step else 2
     return f"{value:,.{decimals}f}"
 
