@@ -12,10 +12,11 @@ BUILD_ARGS ?=
 TAG ?= langadapt:$*
 VENV_STAMP := $(VENV)/.made
 RUN_STAMP := $(VENV)/.installed-run
+INFRA_STAMP := $(VENV)/.installed-infra
 DEV_STAMP := $(VENV)/.installed-dev
 
 .PHONY: run test check format verify test-container requirements image-cpu image-gpu bench bench-train bench-gpu \
-  bench-phases results
+  bench-phases results synth
 
 run: $(RUN_STAMP)  ## the whole DAG on this machine, on the sample
 	$(BIN)/langadapt run
@@ -68,6 +69,11 @@ bench-gpu: $(DEV_STAMP)  ## a Llama 3.2 1B on one GPU, eager against Liger, by b
 bench-phases: $(DEV_STAMP)  ## initialisers and phases compared on real text, three seeds, about 20 minutes
 	$(BIN)/python tests/bench/compare_training.py
 
+synth: $(INFRA_STAMP)  ## the CloudFormation templates of infra/environments, in build/cdk.out; offline, with Node.js
+	@# CDK's own checker takes longer than all the rest: `make verify` runs it.
+	CDK_VALIDATION=false CDK_OUTDIR=$(CURDIR)/build/cdk.out $(BIN)/python -m infra.app
+	@ls build/cdk.out/*.template.json
+
 results: $(DEV_STAMP)  ## measures, writes results.json and the README's tables
 	$(BIN)/python tests/make_results.py
 
@@ -85,9 +91,13 @@ $(RUN_STAMP): pyproject.toml $(CONSTRAINTS) | $(VENV_STAMP)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) $(PIP_ARGS) -e .
 	@touch $@
 
+$(INFRA_STAMP): pyproject.toml $(CONSTRAINTS) | $(VENV_STAMP)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) $(PIP_ARGS) -e '.[infra]'
+	@touch $@ $(RUN_STAMP)
+
 $(DEV_STAMP): pyproject.toml $(CONSTRAINTS) | $(VENV_STAMP)
 	@echo "Installing into $(VENV): about 1.0 GB to download with a CPU build of torch (4 GB with CUDA), 3 to 12 minutes."
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) $(PIP_ARGS) -e '.[dev]'
 	@# For Llama 3's own vocabulary alone, which lies in it: what it depends on is not needed.
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) $(PIP_ARGS) --no-deps llama-models
-	@touch $@ $(RUN_STAMP)
+	@touch $@ $(RUN_STAMP) $(INFRA_STAMP)

@@ -6,7 +6,9 @@ The environments, and all in which they differ, are infra/environments/*.yaml; e
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ def build_app(files: list[Path]) -> Any:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError("name", name, limit="one environment of a name", remedy="Give each a name of its own.")
+    require_cdk()
     from aws_cdk import App, Validations
     from cdk_nag import AwsSolutionsChecks
 
@@ -43,6 +46,14 @@ def build_app(files: list[Path]) -> Any:
     for environment in environments:
         LangadaptStack(app, environment.name, environment=environment)
     return app
+
+
+def require_cdk() -> None:
+    """Raises ConfigError for what CDK needs of this machine and does not find."""
+    if find_spec("aws_cdk") is None:
+        raise ConfigError("aws-cdk-lib", "not installed", remedy="Install it: pip install '.[infra]'")
+    if shutil.which("node") is None:
+        raise ConfigError("node", "not on the path", remedy="Install Node.js, which CDK runs on.")
 
 
 def main(arguments: list[str]) -> int:

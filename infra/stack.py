@@ -35,6 +35,7 @@ class LangadaptStack(Stack):
             scope, construct_id, env=Account(account=environment.account, region=environment.region),
             description="langadapt: an open foundation model adapted to a new language",
         )  # fmt: skip
+        know_zones(self, environment)
         config = pipeline_config(environment)
         removal = RemovalPolicy.RETAIN if environment.removal == "retain" else RemovalPolicy.DESTROY
         pipeline_arn = arn(self, service="sagemaker", resource=f"pipeline/{environment.name}")
@@ -132,6 +133,13 @@ def command_line(environment: EnvironmentConfig, **names: str) -> str:
     source = f"--preset {environment.preset}" if environment.preset else "--config FILE"
     own = [f"--set {setting}" for setting in environment.set]
     return " ".join([source, *own, *(f"--set {name}={value}" for name, value in settings.items())])
+
+
+def know_zones(stack: Stack, environment: EnvironmentConfig) -> None:
+    """Tells CDK the zones that the environment names: a VPC would else have them looked up, with credentials."""
+    if environment.network is not None:
+        key = f"availability-zones:account={environment.account}:region={environment.region}"
+        stack.node.set_context(key, list(environment.network.availability_zones))
 
 
 def optional_network(scope: Construct, environment: EnvironmentConfig) -> Network | None:

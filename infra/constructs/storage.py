@@ -39,7 +39,7 @@ class Storage(Construct):
             encryption=s3.BucketEncryption.S3_MANAGED,  # the service that writes access logs takes no other
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
-            enforce_ssl=True, minimum_tls_version=1.2, removal_policy=removal,
+            enforce_ssl=True, removal_policy=removal,
             lifecycle_rules=[
                 s3.LifecycleRule(id="logs", expiration=Duration.days(ACCESS_LOG_DAYS),
                                  abort_incomplete_multipart_upload_after=Duration.days(UNFINISHED_UPLOAD_DAYS)),
@@ -50,7 +50,7 @@ class Storage(Construct):
             encryption=s3.BucketEncryption.KMS, encryption_key=self.key, bucket_key_enabled=True, versioned=True,
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
-            enforce_ssl=True, minimum_tls_version=1.2, removal_policy=removal,
+            enforce_ssl=True, removal_policy=removal,
             server_access_logs_bucket=self.access_logs, server_access_logs_prefix="artefacts/",
             lifecycle_rules=lifecycle_rules(prefix, cache_days),
         )  # fmt: skip
