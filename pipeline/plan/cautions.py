@@ -35,14 +35,16 @@ def cautions(
     config: PipelineConfig,
     data: GivenData,
     pretraining: Pretraining,
+    base: Pretraining | None,
     steps: Sequence[StepPlan],
     storage: Storage,
     costs: Costs,
 ) -> list[str]:
-    """All of them, the dearest mistakes first."""
+    """All of them, the dearest mistakes first. base: the second branch of an ablation."""
     return [
         *_instances(steps),
-        *_pretraining_batch(config, pretraining),
+        *_pretraining_batch("ContinuedPretraining", pretraining),
+        *([] if base is None else _pretraining_batch("ContinuedPretrainingBase", base)),
         *_other_memory(config, pretraining),
         *_limits(steps),
         *_disks(config, storage),
@@ -60,15 +62,15 @@ def _instances(steps: Sequence[StepPlan]) -> Iterator[str]:
             yield f"{step.name}: {step.job} jobs have no {kind}. Take another type."
 
 
-def _pretraining_batch(config: PipelineConfig, pretraining: Pretraining) -> Iterator[str]:
-    section, block = config.continued_pretraining, config.tokenize_corpus.block_tokens
+def _pretraining_batch(step: str, pretraining: Pretraining) -> Iterator[str]:
+    section, block = pretraining.config.continued_pretraining, pretraining.config.tokenize_corpus.block_tokens
     if pretraining.gpu is not None:
         memory = pretraining.memory()
         fits = memory.largest_batch(pretraining.gpu.memory_gib)
         if section.device_batch_blocks > fits:
             needed = memory.total(section.device_batch_blocks) / GIB
             yield (
-                f"ContinuedPretraining: device_batch_blocks {section.device_batch_blocks} take {needed:.1f} GiB of the "
+                f"{step}: device_batch_blocks {section.device_batch_blocks} take {needed:.1f} GiB of the "
                 f"{USABLE_SHARE * pretraining.gpu.memory_gib:.1f} that can be used of an {pretraining.gpu.name}. "
                 + ("Lower it to a number that divides the blocks of a GPU, "
                    f"{fits} at most." if fits else "Take activation_checkpointing, more GPUs or larger ones.")
@@ -76,7 +78,7 @@ def _pretraining_batch(config: PipelineConfig, pretraining: Pretraining) -> Iter
     blocks = section.global_batch_tokens // block
     if blocks % pretraining.gpus:
         yield (
-            f"ContinuedPretraining: {blocks} blocks a step do not divide over {pretraining.gpus} GPUs. Change "
+            f"{step}: {blocks} blocks a step do not divide over {pretraining.gpus} GPUs. Change "
             "global_batch_tokens or the number of instances."
         )
 
@@ -94,12 +96,16 @@ def _other_memory(config: PipelineConfig, pretraining: Pretraining) -> Iterator[
         layers = 1 if tuned.activation_checkpointing != "off" else shape.layers
         kept = element * shape.layers * shape.width + layers * layer
         held += tuned.batch_conversations * tuned.max_tokens * kept
-        yield from _too_large("FineTune", held, gpu.memory_gib, gpu.name, "Lower fine_tune.batch_conversations.")
+        yield from _too_large(
+            "FineTune", held, gpu.memory_gib, gpu.name, "Lower fine_tune.batch_conversations, or take a larger GPU."
+        )
     scored, gpu = config.evaluate_model, gpu_of(config.compute.evaluate_model.instance_type)
     if gpu is not None:
         largest = shape.parameters(max(rows, shape.vocabulary_rows))
         held = 4 * largest + 4 * scored.batch_tokens * (3 * shape.feed_forward_width + 6 * shape.width)
-        yield from _too_large("Evaluate", held, gpu.memory_gib, gpu.name, "Lower evaluate_model.batch_tokens.")
+        yield from _too_large(
+            "Evaluate", held, gpu.memory_gib, gpu.name, "Lower evaluate_model.batch_tokens, or take a larger GPU."
+        )
 
 
 def _too_large(step: str, held: float, memory_gib: float, gpu: str, remedy: str) -> Iterator[str]:

@@ -53,7 +53,7 @@ def _model_lines(plan: Plan) -> list[str]:
         lines.append(f"corpus:     {plan.data.corpus_bytes:,.0f} bytes, about {plan.data.corpus_tokens:,.0f} tokens, "
                      f"read {readings:.1f} times")  # fmt: skip
     if (speed := work.throughput) is not None:
-        origin = "calibrated" if speed.is_calibrated else "assumed: nothing is published of this GPU"
+        origin = "calibrated on a 1B model" if speed.is_calibrated else "assumed: nothing is published of this GPU"
         first, second = (1 / speed.seconds_per_token(phase) for phase in (1, 2))
         lines.append(
             f"speed:      {first:,.0f} tokens a second and GPU in phase 1, {second:,.0f} in phase 2 "

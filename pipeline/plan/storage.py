@@ -26,11 +26,15 @@ MARGIN = 1.2
 
 @dataclass(frozen=True)
 class Storage:
-    """Bytes. Of what depends on the corpus, its part is left out where its size is not known."""
+    """Bytes. Of what depends on the corpus, its part is left out where its size is not known.
+
+    base: the second branch of an ablation, which `in_s3` counts, too.
+    """
 
     config: PipelineConfig
     data: GivenData
     pretraining: Pretraining
+    base: Pretraining | None = None
 
     @property
     def checkpoint(self) -> float:
@@ -73,7 +77,12 @@ class Storage:
     def in_s3(self) -> float:
         """What one run leaves: inputs, prepared corpus, blocks, adapted, pretrained and tuned model, checkpoints."""
         models = self.base_model + 3 * self.model
-        return 2 * self.corpus + self.blocks + models + self.checkpoint_sets * self.checkpoint
+        own = 2 * self.corpus + self.blocks + models + self.checkpoint_sets * self.checkpoint
+        if self.base is None:
+            return own
+        branch = Storage(self.config, self.data, self.base)
+        blocks = BLOCK_BYTES * (self.base.corpus_tokens or 0.0)
+        return own + blocks + branch.model + branch.checkpoint_sets * branch.checkpoint
 
     def on_disk(self) -> dict[str, float]:
         """The most that each step's disk holds at once, by the step's section; pretraining as after a restart, which

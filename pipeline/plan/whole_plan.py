@@ -45,7 +45,7 @@ class Plan:
 
     @property
     def storage(self) -> Storage:
-        return Storage(self.config, self.data, self.pretraining)
+        return Storage(self.config, self.data, self.pretraining, self.base_pretraining)
 
     @property
     def runs_here(self) -> bool:
@@ -72,7 +72,9 @@ class Plan:
 
     @cached_property
     def cautions(self) -> list[str]:
-        return cautions(self.config, self.data, self.pretraining, self.steps, self.storage, self.costs)
+        return cautions(
+            self.config, self.data, self.pretraining, self.base_pretraining, self.steps, self.storage, self.costs
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Numbers unrounded; null where something is not known."""

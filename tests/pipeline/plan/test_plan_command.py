@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import subprocess
 import sys
 import time
@@ -158,6 +160,11 @@ def test_passes_and_the_second_branch_follow_the_corpus(planned: Planned) -> Non
     assert found["pretraining"]["steps"] == {"phase_1": 1_362, "phase_2": 4_088}
     # More tokens by 5.8 / 2.6, and a larger vocabulary.
     assert 5.8 / 2.6 < steps["ContinuedPretrainingBase"] / steps["ContinuedPretraining"] < 1.1 * 5.8 / 2.6
+    # The base's model, its blocks and a checkpoint every 500 steps.
+    alone = planned(P4D, "continued_pretraining.passes=1")["storage"]["s3_bytes"]
+    base, tokens = found["model"]["base_parameters"], 14.5e9 / 2.6
+    sets = math.ceil(math.ceil(tokens / 458_752) / 500)
+    assert found["storage"]["s3_bytes"] - alone == pytest.approx(4 * tokens + 2 * base + sets * 6 * base)
 
 
 def test_phase_1_takes_less_and_checkpointing_a_third_more(planned: Planned) -> None:
@@ -188,6 +195,13 @@ def test_the_data_of_this_machine_is_measured(planned: Planned, tmp_path: Path) 
     found = planned("laptop", f"data.corpus={tmp_path / 'corpus'}", f"data.conversations={tmp_path / 'talk.jsonl'}")
     assert found["data"]["corpus_bytes"] == 1_500
     assert found["data"]["conversations"] == 2
+
+
+def test_the_pages_table_of_prices_is_one(planned: Planned, price_file: Callable[..., Path]) -> None:
+    page = (ROOT / "docs" / "plan.md").read_text("utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    words = ("--prices", str(price_file(block)), "--set", "aws.region=eu-central-1")
+    assert planned("azerbaijani-1b-p5", words=words)["steps"][4]["usd_per_hour"] == 75.0
 
 
 def test_the_price_of_a_run_for_preflight() -> None:
