@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from pipeline.cache_command import explain_cache
 from pipeline.chat.command import chat
@@ -52,7 +53,19 @@ EXIT_TERMINATED = 143
 # typer carries a click of its own, whose errors it does not name; the one that it does name leads to their base.
 UsageProblem: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
+
+class Commands(TyperGroup):
+    """Ctrl-C comes out as what it is: typer would end with 130 as if the command had answered so."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise typer.Abort from error
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Adapt an open foundation model to a new language: one DAG for SageMaker Pipelines, whole on a laptop too.",
     add_completion=True,
     pretty_exceptions_enable=False,

@@ -103,6 +103,7 @@ def show_execution(
     """An execution on SageMaker, once or until it ends; its exit code, 0 where it goes on, 130 after ctrl-C."""
     import tempfile
 
+    from pipeline.error_lines import error_as_json
     from pipeline.progress import Quiet
     from pipeline.remote.execution_view import ExecutionView
     from pipeline.remote.executions import execution_id
@@ -124,7 +125,11 @@ def show_execution(
         except KeyboardInterrupt:
             name = execution_id(arn)
             ways = f"langadapt status {name} shows it, langadapt stop {name} ends it"
-            print(f"interrupted: the execution goes on; {ways}", file=sys.stderr)
+            line = f"interrupted: the execution goes on; {ways}"
+            print(line, file=sys.stderr)
+            if as_json:
+                with for_a_reader():
+                    print_json(error_as_json(line, EXIT_INTERRUPTED))
             return EXIT_INTERRUPTED
         return print_end(view.result, arn, execution_as_json(view.result, arn, view.notes) if as_json else None)
 

@@ -1,6 +1,8 @@
 """langadapt start, stop, retry, executions and logs against a stub of the service."""
 
 import json
+import os
+import signal
 
 import pytest
 from sagemaker_stub import BROKEN, THROTTLED, Fault, SageMakerStub, denied
@@ -128,6 +130,22 @@ def test_a_start_whose_answer_is_lost_can_be_given_again(stub: SageMakerStub, la
     assert f"Give the same command with --name {name}: that starts it once." in errors
     assert langadapt("start", "--name", name)[0] == 0
     assert stub.sent("StartPipelineExecution")[1] == lost
+
+
+def test_ctrl_c_ends_a_command_with_its_code_and_with_json_one_object(stub: SageMakerStub, langadapt) -> None:
+    add_execution(stub, ending(stub)[:1])
+
+    def pressed(body: dict) -> Fault:
+        os.kill(os.getpid(), signal.SIGINT)
+        return Fault(seconds=2.0)
+
+    stub._DescribePipeline = stub._DescribePipelineExecution = pressed  # type: ignore[method-assign]
+    assert langadapt("start") == (130, "", "")
+    code, output, _ = langadapt("start", "--json")
+    assert (code, json.loads(output)["error"]["exit_code"]) == (130, 130)
+    code, output, errors = langadapt("status", "--json")
+    assert (code, json.loads(output)["error"]["line"]) == (130, errors.strip())
+    assert errors.startswith("interrupted: the execution goes on; langadapt status abcdefabcdef shows it")
 
 
 def test_an_execution_is_stopped_once_and_ends_as_stopped(stub: SageMakerStub, langadapt) -> None:
