@@ -52,7 +52,8 @@ class Items:
 
 @dataclass(frozen=True)
 class Picture:
-    """A chart under its title. tells: the same in words, which Markdown has in its place.
+    """A chart under its title. tells: the same in words, which Markdown has in its place. is_wide: over the
+    whole page.
 
     legend: (number of the colour, name) where several lines are drawn.
     """
@@ -61,6 +62,7 @@ class Picture:
     unit: str
     svg: Markup
     tells: str
+    is_wide: bool = False
     legend: Sequence[tuple[int, str]] = ()
 
 

@@ -50,6 +50,7 @@ def graph_picture(graph: Mapping[str, Node], steps: Mapping[str, StepRecord]) ->
     height = len(layers) * (NODE_HEIGHT + GAP_Y) - GAP_Y + 4
     spots = [spot for layer in layers for spot in layer]
     edges = [_edge(spot, other) for spot in spots for other in spot.below]
+    edges += [_passing(spot) for spot in spots if not spot.is_step]
     nodes = [_node(spot, steps[spot.name]) for spot in spots if spot.is_step]
     told = "; ".join(f"{name} {state_words(steps[name])[2]}" for name in graph)
     return picture(joined(*edges, *nodes), height, "Steps", told, round(width)), round(width)
@@ -119,11 +120,15 @@ def _top(spot: _Spot) -> float:
 
 
 def _edge(upper: _Spot, lower: _Spot) -> Markup:
-    start = _top(upper) + (NODE_HEIGHT if upper.is_step else NODE_HEIGHT / 2)
-    end = _top(lower) + (0 if lower.is_step else NODE_HEIGHT / 2)
+    start, end = _top(upper) + NODE_HEIGHT, _top(lower)
     middle = (start + end) / 2
     path = f"M{upper.x:.1f} {start:.1f}C{upper.x:.1f} {middle:.1f} {lower.x:.1f} {middle:.1f} {lower.x:.1f} {end:.1f}"
     return element("path", class_="edge", d=path)
+
+
+def _passing(spot: _Spot) -> Markup:
+    """Straight down through a layer, so that no step beside it is crossed."""
+    return element("path", class_="edge", d=f"M{spot.x:.1f} {_top(spot):.1f}v{NODE_HEIGHT}")
 
 
 def _state_text(step: StepRecord) -> str:

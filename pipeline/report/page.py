@@ -139,7 +139,7 @@ def _(block: blocks.Picture) -> Markup:
         element("span", *legend, class_="legend") if legend else None,
     )
     drawing = element("div", block.svg, class_="box", tabindex="0", role="region", aria_label=block.title)
-    return element("figure", caption, drawing)
+    return element("figure", caption, drawing, class_="wide" if block.is_wide else None)
 
 
 @rendered.register

@@ -25,6 +25,8 @@ from pipeline.report.graph_drawing import graph_picture, state_words
 from pipeline.report.reading import drawn_steps
 from pipeline.report.wording import memory_text, time_text
 
+# Pixels of a graph that leaves room for a table beside it.
+WIDEST_BESIDE = 600
 TONES: dict[str, Tone] = {"good": "good", "cached": "good", "bad": "bad", "warn": "warn"}
 
 
@@ -35,9 +37,9 @@ def steps_section(facts: Facts) -> Section:
 def _blocks(facts: Facts) -> Iterator[Block]:
     table = steps_table(facts)
     if graph := drawn_steps(facts):
-        drawing, _ = graph_picture(graph, facts.result.steps)
-        tells = " → ".join(graph)
-        yield Pair(Picture("The graph", "state and time of each step", drawing, tells), [table])
+        drawing, width = graph_picture(graph, facts.result.steps)
+        shown = Picture("The graph", "state and time of each step", drawing, " → ".join(graph), width > WIDEST_BESIDE)
+        yield from [shown, table] if shown.is_wide else [Pair(shown, [table])]
     else:
         yield table
     failed = [f"{step.name}: {step.error}" for step in facts.result.steps.values() if step.error]
