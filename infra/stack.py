@@ -6,6 +6,7 @@ from pathlib import Path
 
 from aws_cdk import Aws, CfnOutput, RemovalPolicy, Stack, Tags
 from aws_cdk import Environment as Account
+from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra.automation import Automation, check_parameters
@@ -36,6 +37,9 @@ class LangadaptStack(Stack):
             description="langadapt: an open foundation model adapted to a new language",
         )  # fmt: skip
         know_zones(self, environment)
+        if environment.permissions_boundary is not None:
+            boundary = iam.ManagedPolicy.from_managed_policy_arn(self, "Boundary", environment.permissions_boundary)
+            iam.PermissionsBoundary.of(self).apply(boundary)
         config = pipeline_config(environment)
         removal = RemovalPolicy.RETAIN if environment.removal == "retain" else RemovalPolicy.DESTROY
         pipeline_arn = arn(self, service="sagemaker", resource=f"pipeline/{environment.name}")

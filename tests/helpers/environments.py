@@ -60,7 +60,11 @@ def synthesise(files, output, **variables):
     surroundings |= {"JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1", "CDK_VALIDATION": "false"}
     surroundings |= {"CDK_OUTDIR": str(output), **variables}
     return subprocess.run(
-        [sys.executable, "-m", "infra.app", *map(str, files)], cwd=ROOT, env=surroundings, capture_output=True, text=True
+        [sys.executable, "-m", "infra.app", *map(str, files)],
+        cwd=ROOT,
+        env=surroundings,
+        capture_output=True,
+        text=True,
     )
 
 
