@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pipeline.config import PipelineConfig
 from pipeline.config_sections import JobSection
 from pipeline.plan.given_data import GivenData
-from pipeline.plan.gpus import gpu_of
+from pipeline.plan.gpus import gpu_of, gpus_of
 from pipeline.plan.model_shapes import ModelShape
 from pipeline.plan.pretraining import Pretraining
 from pipeline.plan.throughput import UTILISATION
@@ -99,15 +99,15 @@ def _adapt_vocabulary(config: PipelineConfig, shape: ModelShape, rows: int, data
     models = 2 + len(section.compared_initialisers)
     tokens = section.measured_documents * SCORED_DOCUMENT_BYTES / data.bytes_per_token
     flops = 2 * shape.multiplied_parameters(rows) * tokens * _passes(section.context_bytes) * models
-    return StepPlan("AdaptVocabulary", "Processing", job, 1, flops / flops_per_second(job.instance_type) / 3_600)
+    return _computing("AdaptVocabulary", "Processing", job, flops, "float32")
 
 
 def _pretraining(name: str, pretraining: Pretraining) -> StepPlan:
     job = pretraining.config.compute.continued_pretraining
     seconds = pretraining.seconds
-    hours, reason = (None, f"nothing is known of the GPU of {job.instance_type}") if seconds is None else (
-        seconds.together / 3_600, "")  # fmt: skip
-    return StepPlan(name, "Training", job, job.instance_count, hours, reason)
+    if seconds is None:
+        return StepPlan(name, "Training", job, job.instance_count, None, _unknown_gpu(job))
+    return StepPlan(name, "Training", job, job.instance_count, seconds.together / 3_600)
 
 
 def _fine_tune(config: PipelineConfig, shape: ModelShape, rows: int, data: GivenData) -> StepPlan:
@@ -119,8 +119,7 @@ def _fine_tune(config: PipelineConfig, shape: ModelShape, rows: int, data: Given
     tokens = data.conversations * (1 - section.validation_share) * section.epochs * section.max_tokens
     flops = tokens * (6 * shape.multiplied_parameters(rows)
                       + 6 * shape.adapter_parameters(section.lora_rank, section.target_modules))  # fmt: skip
-    hours = flops / flops_per_second(job.instance_type, section.precision) / 3_600
-    return StepPlan("FineTune", "Training", job, 1, hours)
+    return _computing("FineTune", "Training", job, flops, section.precision)
 
 
 def _evaluate(config: PipelineConfig, shape: ModelShape, rows: int, data: GivenData) -> StepPlan:
@@ -129,8 +128,19 @@ def _evaluate(config: PipelineConfig, shape: ModelShape, rows: int, data: GivenD
     tokens = section.max_documents * SCORED_DOCUMENT_BYTES / data.base_bytes_per_token
     contexts = (section.context_bytes, section.context_tokens * data.base_bytes_per_token)
     flops = 2 * shape.multiplied_parameters(rows) * tokens * 4 * sum(map(_passes, contexts))
-    hours = flops / flops_per_second(job.instance_type, section.matmul_dtype) / 3_600
-    return StepPlan("Evaluate", "Processing", job, 1, hours)
+    return _computing("Evaluate", "Processing", job, flops, section.matmul_dtype)
+
+
+def _computing(name: str, kind: str, job: JobSection, flops: float, precision: str) -> StepPlan:
+    """A step of one process that computes so many FLOPs."""
+    speed = flops_per_second(job.instance_type, precision)
+    if speed is None:
+        return StepPlan(name, kind, job, 1, None, _unknown_gpu(job))
+    return StepPlan(name, kind, job, 1, flops / speed / 3_600)
+
+
+def _unknown_gpu(job: JobSection) -> str:
+    return f"nothing is known of the GPU of {job.instance_type}"
 
 
 def _passes(context_bytes: float) -> int:
@@ -138,10 +148,12 @@ def _passes(context_bytes: float) -> int:
     return 1 if context_bytes >= SCORED_DOCUMENT_BYTES else 2
 
 
-def flops_per_second(instance_type: str, precision: str = "float32") -> float:
-    """What one process gets of an instance: its GPU's peak by the utilisation, or its cores."""
+def flops_per_second(instance_type: str, precision: str = "float32") -> float | None:
+    """What one process gets of an instance: its GPU's peak by the utilisation, or its cores; None of unknown GPUs."""
     if gpu := gpu_of(instance_type):
         return gpu.peak_flops(precision) * UTILISATION.get(gpu.name, min(UTILISATION.values()))
+    if gpus_of(instance_type):
+        return None
     return max(1, vcpus_of(instance_type) / 2) * CORE_FLOPS
 
 

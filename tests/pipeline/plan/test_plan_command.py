@@ -141,6 +141,7 @@ def test_spot_is_a_ceiling_until_a_share_is_stated(planned: Planned, price_file:
         ),
         (["plan.conversations=null"], "FineTune: hours not known (needs plan.conversations)"),
         (["compute.continued_pretraining.instance_type=ml.g4dn.12xlarge"], "nothing is known of the GPU"),
+        (["compute.fine_tune.instance_type=ml.g4dn.xlarge"], "FineTune: hours not known (nothing is known of the GPU"),
         ([SPOT], "the quota `ml.p4d.24xlarge for spot training job usage` is likely 0 in a new account. Ask for 2"),
         (["plan.corpus_bytes=null", "continued_pretraining.passes=2"], "passes without plan.corpus_bytes"),
     ],
