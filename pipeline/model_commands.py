@@ -24,7 +24,7 @@ from pipeline.command_options import (
     named_folder,
     print_json,
 )
-from pipeline.remote_model_commands import Configuration, Remote, remote_decide, remote_list, remote_show
+from pipeline.remote_model_commands import Configuration, Remote, RemoteDryRun, remote_decide, remote_list, remote_show
 from pipeline.version_rows import print_damaged, print_status, print_versions, version_row
 
 if TYPE_CHECKING:
@@ -131,10 +131,11 @@ def models_approve(
     preset: Preset = None,
     config: ConfigFile = None,
     overrides: Overrides = None,
+    dry_run: RemoteDryRun = False,
     as_json: AsJson = False,
 ) -> int:
     """Approve a version: it becomes the champion that later candidates are compared with."""
-    configuration = Configuration(preset, config, overrides)
+    configuration = Configuration(preset, config, overrides, dry_run)
     if remote:
         return remote_decide(configuration, "approve", version, comment, group, as_json)
     configuration.refuse()
@@ -151,10 +152,11 @@ def models_reject(
     preset: Preset = None,
     config: ConfigFile = None,
     overrides: Overrides = None,
+    dry_run: RemoteDryRun = False,
     as_json: AsJson = False,
 ) -> int:
     """Reject a version, with the reason."""
-    configuration = Configuration(preset, config, overrides)
+    configuration = Configuration(preset, config, overrides, dry_run)
     if remote:
         return remote_decide(configuration, "reject", version, comment, group, as_json)
     configuration.refuse()

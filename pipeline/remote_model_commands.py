@@ -20,20 +20,24 @@ Remote = Annotated[
 ]
 
 
+RemoteDryRun = Annotated[bool, typer.Option("--dry-run", help="With --remote: send nothing, print the request.")]
+
+
 @dataclass(frozen=True)
 class Configuration:
-    """The options --preset, --config and --set, as they were given."""
+    """The options --preset, --config, --set and --dry-run, as they were given."""
 
     preset: str | None
     config: Path | None
     overrides: list[str] | None
+    dry_run: bool = False
 
     def refuse(self) -> None:
         """Raises ConfigError where one is given: the local registry needs none."""
         from steps.contract import ConfigError
 
         given = {"--preset": self.preset, "--config": self.config, "--set": self.overrides}
-        for name, value in given.items():
+        for name, value in {**given, "--dry-run": self.dry_run or None}.items():
             if value is not None and value != []:
                 shown = value if isinstance(value, str) else str(value)
                 raise ConfigError(name, shown, limit="with --remote alone", remedy="Add --remote, or leave it out.")
@@ -73,9 +77,15 @@ def remote_decide(
     group: str | None,
     as_json: bool,
 ) -> int:
-    """Takes a decision on a version, and prints what has come of it."""
+    """Takes a decision on a version, and prints what has come of it; of a dry run the request."""
+    from pipeline.remote.writes import Writes
+    from pipeline.remote_commands import answer
+
     packages = opened(configuration, group)
-    before, after = getattr(packages, decision)(version, comment)
+    writes = Writes(packages.account, dry_run=configuration.dry_run)
+    before, after = getattr(packages, decision)(version, comment, writes)
+    if writes.dry_run:
+        return answer(writes, {}, [], as_json)
     print_status(before, after, comment, as_json)
     return 0
 

@@ -14,6 +14,7 @@ from typing import Any
 from pipeline.model_versions import Approval, Status, damage_error
 from pipeline.remote.account import Account
 from pipeline.remote.aws_errors import AwsError
+from pipeline.remote.writes import Writes
 from steps.contract import ConfigError, size_text
 
 EVALUATION_NAME = "evaluation.json"
@@ -124,8 +125,12 @@ class ModelPackages:
         model_bytes, damage = self._model(entry)
         return PackageVersion(entry.request, self._evidence(entry), model_bytes, damage)
 
-    def approve(self, version: int, comment: str = "") -> tuple[PackageVersion, PackageVersion]:
+    def approve(
+        self, version: int, comment: str = "", writes: Writes | None = None
+    ) -> tuple[PackageVersion, PackageVersion]:
         """The version before and after; approving an approved one changes nothing.
+
+        writes: what sends the request, or keeps it; default: it is sent.
 
         Raises ConfigError for a rejected one without a comment that says what has changed, StepError for one whose
         model is not there any more.
@@ -136,16 +141,16 @@ class ModelPackages:
                               remedy="Say why it is approved after all.")  # fmt: skip
         if damage := self._model(entry)[1]:
             raise damage_error(damage)
-        return entry, self._decided(entry, "Approved", comment)
+        return entry, self._decided(entry, "Approved", comment, writes)
 
-    def reject(self, version: int, comment: str) -> tuple[PackageVersion, PackageVersion]:
-        """The version before and after. Raises ConfigError for an empty reason."""
+    def reject(self, version: int, comment: str, writes: Writes | None = None) -> tuple[PackageVersion, PackageVersion]:
+        """The version before and after. writes: as of `approve`. Raises ConfigError for an empty reason."""
         if not comment.strip():
             raise ConfigError("comment", "empty", remedy="Say why the version is rejected.")
         entry = self.find(version)
-        return entry, self._decided(entry, "Rejected", comment)
+        return entry, self._decided(entry, "Rejected", comment, writes)
 
-    def _decided(self, entry: PackageVersion, status: Status, comment: str) -> PackageVersion:
+    def _decided(self, entry: PackageVersion, status: Status, comment: str, writes: Writes | None) -> PackageVersion:
         if entry.status == status:
             return entry
         # The service takes one line.
@@ -154,9 +159,11 @@ class ModelPackages:
             limit = f"{MAX_COMMENT_CHARACTERS} characters"
             raise ConfigError("comment", f"{len(line)} characters", limit=limit, remedy="Shorten it.")
         described = {"ApprovalDescription": line} if line else {}
-        self.account.call("sagemaker", "UpdateModelPackage", ModelPackageArn=entry.arn, ModelApprovalStatus=status,
-                          **described)  # fmt: skip
-        return self.described(entry)
+        writes = writes or Writes(self.account)
+        writes.send(
+            "sagemaker", "UpdateModelPackage", ModelPackageArn=entry.arn, ModelApprovalStatus=status, **described
+        )
+        return entry if writes.dry_run else self.described(entry)
 
     def _model(self, entry: PackageVersion) -> tuple[int | None, str | None]:
         """Size of the model's files and what is wrong with them; both None where they may not be listed."""

@@ -133,6 +133,20 @@ def test_an_approval_is_written_once(models: Any, registered: Any, stand_in: Acc
     assert "Approved by fake-user-profile-name: read the samples" in out
 
 
+def test_a_dry_run_prints_the_request_and_decides_nothing(
+    models: Any, registered: Any, stand_in: AccountStandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arn = registered()
+    for decision, status in {"approve": "Approved", "reject": "Rejected"}.items():
+        code, out, _ = models(decision, "1", "--comment", "so", "--dry-run", "--json")
+        asked = {"ModelPackageArn": arn, "ModelApprovalStatus": status, "ApprovalDescription": "so"}
+        sent = {"service": "sagemaker", "operation": "UpdateModelPackage", "request": asked}
+        assert (code, json.loads(out)) == (0, {"changes": [], "requests": [sent]})
+    assert not [request for request in stand_in.seen if "Update" in request.headers.get("x-amz-target", "")]
+    assert command_code(["models", "approve", "1", "--dry-run"], as_json=False) == 1
+    assert capsys.readouterr().err.startswith("error: --dry-run: True; limit with --remote alone.")
+
+
 def test_a_rejection_needs_a_reason_and_an_approval_after_it_another(models: Any, registered: Any) -> None:
     registered()
     code, _, err = models("reject", "1", "--comment", " ")
