@@ -97,7 +97,12 @@ def load_environment(file: Path) -> EnvironmentConfig:
         # Beside the file, so that it does not matter where the app is started.
         values["config"] = str(file.parent / values["config"])
     environment = validate_environment(values)
-    load_config(environment.preset, Path(environment.config) if environment.config else None, environment.set)
+    try:
+        load_config(environment.preset, Path(environment.config) if environment.config else None, environment.set)
+    except ConfigError as error:
+        # It names the command line's options, which are fields here.
+        field = error.subject.removeprefix("--")
+        raise ConfigError(field, error.value, limit=error.limit, remedy=error.remedy) from error
     return environment
 
 
@@ -112,6 +117,8 @@ def validate_environment(values: Mapping[str, Any]) -> EnvironmentConfig:
             raise ConfigError(where, "no such field", remedy=_field_meant(first["loc"])) from error
         if first["type"] == "missing":
             raise ConfigError(where, "missing", limit="a value", remedy=f"Add {where}.") from error
+        if first["type"] == "string_type":
+            raise ConfigError(where, repr(first["input"]), limit="a text", remedy="Write it in quotes.") from error
         if first["type"] == "string_pattern_mismatch":
             limit = f"the form {first['ctx']['pattern']}"
         else:

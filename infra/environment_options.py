@@ -65,8 +65,13 @@ class ScheduleOption(Section):
             remedy = "Start a single execution with `langadapt start`."
             raise ConfigError("schedule.expression", self.expression, limit="cron(six fields) or rate(number unit)",
                               remedy=remedy)  # fmt: skip
-        check_time_zone(self.time_zone)
-        check_expression(self.expression, self.time_zone)
+        try:
+            check_time_zone(self.time_zone)
+            check_expression(self.expression, self.time_zone)
+        except ConfigError as error:
+            # It names the command line's options.
+            field = "time_zone" if error.subject == "--time-zone" else "expression"
+            raise ConfigError(f"schedule.{field}", error.value, limit=error.limit, remedy=error.remedy) from error
         return self
 
 
