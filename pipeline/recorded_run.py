@@ -45,7 +45,8 @@ def _result(run_folder: Path, record: Mapping[str, Any]) -> RunResult:
         exit_code=record["exit_code"], seconds=record["seconds"], gates=gates,
         registered=None if registered is None else ModelVersion.model_validate(registered),
         registered_is_new=record["registered_is_new"], failure=(record["failure"] or {}).get("line", ""),
-        definition=record["definition"],
+        # Runs of earlier versions kept none.
+        definition=record.get("definition", ""),
     )  # fmt: skip
 
 

@@ -39,7 +39,11 @@ def _blocks(facts: Facts) -> Iterator[Block]:
     if graph := drawn_steps(facts):
         drawing, width = graph_picture(graph, facts.result.steps)
         shown = Picture("The graph", "state and time of each step", drawing, " → ".join(graph), width > WIDEST_BESIDE)
-        yield from [shown, table] if shown.is_wide else [Pair(shown, [table])]
+        if shown.is_wide:
+            yield shown
+            yield table
+        else:
+            yield Pair(shown, [table])
     else:
         yield table
     failed = [f"{step.name}: {step.error}" for step in facts.result.steps.values() if step.error]

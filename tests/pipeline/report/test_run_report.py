@@ -249,6 +249,30 @@ def test_a_long_training_stays_small_and_keeps_its_peaks(tmp_path: Path) -> None
     assert min(heights) == sorted(heights)[0] < sorted(heights)[1] - 100
 
 
+def test_an_ablation_shows_both_trainings(tmp_path: Path) -> None:
+    made = MadeRun(tmp_path / "run")
+    folder = made.write()
+    whole = folder / "outputs" / "ContinuedPretraining"
+    shutil.copytree(whole, whole.with_name("ContinuedPretrainingBase"))
+    second = StepRecord("ContinuedPretrainingBase", "Training", CACHED)
+    second.outputs = {"model": whole.with_name("ContinuedPretrainingBase") / "key" / "model"}
+    made.result.steps[second.name] = second
+    made.result.write()
+    shown, text = both(folder)
+    assert text.count("**Loss** (nats a token)") == 2
+    # Of a step that the definition lacks there is a row and no node.
+    assert "| ContinuedPretrainingBase | ✓ from the cache |  | from the cache; making it took 12 s |" in text
+    assert "1 from the cache; making all of it took 1 min 40 s" in shown.text
+
+
+def test_a_record_of_an_earlier_version_has_a_report(tmp_path: Path) -> None:
+    path = MadeRun(tmp_path / "run").write() / "execution.json"
+    record = json.loads(path.read_bytes())
+    del record["definition"]
+    path.write_text(json.dumps(record), "utf-8")
+    assert "The run's definition is gone: steps are listed, not drawn." in both(tmp_path / "run")[0].text
+
+
 def test_a_run_folder_may_be_moved(tmp_path: Path) -> None:
     MadeRun(tmp_path / "run").write().rename(tmp_path / "elsewhere")
     assert read_run(tmp_path / "elsewhere").missing == []
