@@ -100,8 +100,11 @@ def _problems(shape: Any, value: Any, path: str) -> Iterator[tuple[str, str, str
                 yield path, f"{value!r}", "a number"
             else:
                 yield from _range_problems(shape, value, path, f"{value}", "")
+        case "blob":
+            if not isinstance(value, bytes):
+                yield path, f"{value!r}", "bytes"
         case other:
-            # A kind that no request of ours has, such as a blob or a time: to be added here when one has it.
+            # A kind that no request of ours has, such as a time: to be added here when one has it.
             raise NotImplementedError(f"{path}: shape of type {other}")
 
 
