@@ -8,6 +8,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra.constructs.model_package_group import ModelPackageGroup
+from infra.constructs.roles import JOBS_OF_PIPELINES
 from infra.constructs.storage import Storage
 from infra.policies import acknowledge_wildcards, allow, arn
 
@@ -24,7 +25,7 @@ PIPELINE_ACTIONS = (
 # Lists that have no resource, and what tells nothing of this account's data.
 LIST_ACTIONS = (
     "ec2:DescribeInstanceTypeOfferings", "ec2:DescribeSubnets", "scheduler:ListSchedules",
-    "servicequotas:ListServiceQuotas",
+    "servicequotas:ListAWSDefaultServiceQuotas", "servicequotas:ListServiceQuotas",
 )  # fmt: skip
 
 
@@ -52,6 +53,10 @@ class Operators(Construct):
             arn(self, service="logs", resource=f"log-group:/aws/sagemaker/{jobs}:*")
             for jobs in ("ProcessingJobs", "TrainingJobs")
         ]
+        processing, training = (
+            arn(self, service="sagemaker", resource=f"{kind}/{JOBS_OF_PIPELINES}")
+            for kind in ("processing-job", "training-job")
+        )
         schedules = arn(self, service="scheduler", resource="schedule/default/*")
         objects = storage.objects("*")
         endpoint = [arn(self, service="sagemaker", resource=f"endpoint/{endpoint_name}")] if endpoint_name else []
@@ -60,6 +65,8 @@ class Operators(Construct):
             statements=[
                 allow(actions=PIPELINE_ACTIONS, resources=[pipeline_arn]),
                 allow(actions=EXECUTION_ACTIONS, resources=[executions]),
+                allow(actions=["sagemaker:DescribeProcessingJob"], resources=[processing]),
+                allow(actions=["sagemaker:DescribeTrainingJob"], resources=[training]),
                 allow(actions=["sagemaker:ListModelPackages"], resources=[group.arn]),
                 allow(actions=["sagemaker:DescribeModelPackage", "sagemaker:UpdateModelPackage"],
                       resources=[group.versions_arn]),
@@ -77,7 +84,8 @@ class Operators(Construct):
             ],
         )  # fmt: skip
         acknowledge_wildcards(
-            self.policy, resources=[executions, group.versions_arn, objects, *streams, schedules, "*"],
-            reason="Executions, versions, objects, logs and schedules of this pipeline get their names at run time; "
-            "lists of zones, quotas and schedules have no resource.",
+            self.policy,
+            resources=[executions, processing, training, group.versions_arn, objects, *streams, schedules, "*"],
+            reason="Executions, jobs, versions, objects, logs and schedules of this pipeline get their names at run "
+            "time; lists of zones, quotas and schedules have no resource.",
         )  # fmt: skip

@@ -111,4 +111,4 @@ def answered_calls(account: AnsweredAccount) -> Iterator[None]:
         yield
     finally:
         switch.current, boto3.DEFAULT_SESSION = None, before
-    assert account.violations == []
+    assert account.violations == [], account.violations

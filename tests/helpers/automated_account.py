@@ -40,6 +40,7 @@ class AutomatedAccount(AnsweredAccount):
         self.executions: list[dict[str, Any]] = []
         self.steps: dict[str, list[dict[str, Any]]] = {}
         self.objects: dict[str, tuple[bytes, datetime]] = {}
+        self.topic_arn = TOPIC_ARN
         self.told: list[tuple[str, str]] = []
 
     # --- what people and the service do
@@ -195,7 +196,7 @@ class AutomatedAccount(AnsweredAccount):
         return {"Contents": rows[first : first + PAGE_ENTRIES], "IsTruncated": bool(more), **more}
 
     def _sns_Publish(self, given: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        assert given["TopicArn"] == TOPIC_ARN
+        assert given["TopicArn"] == self.topic_arn
         self.told.append((given["Subject"], given["Message"]))
         return {"MessageId": f"{len(self.told)}"}
 
