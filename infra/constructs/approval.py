@@ -18,7 +18,8 @@ from infra.constructs.storage import Storage
 from infra.constructs.watching import Watching
 from infra.constructs.workloads import Workloads
 from infra.environment_options import ApprovalOption
-from infra.handlers.deploy_approved_model import DETAIL_TYPE, VARIANT, name_start
+from infra.handlers.deploy_approved_model import DETAIL_TYPE
+from infra.handlers.served_endpoint import VARIANT, name_start
 from infra.policies import acknowledge_wildcards, allow, arn, service_trust
 
 # Every five minutes, for four hours: longer than any update may take.

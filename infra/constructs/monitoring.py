@@ -21,8 +21,8 @@ from infra.constructs.notifications import Notifications
 from infra.constructs.watching import Watching
 from infra.constructs.workloads import Workloads
 from infra.environment_options import MonitoringOption
-from infra.handlers.deploy_approved_model import VARIANT
 from infra.handlers.measure_silence import DAYS_MEMBER
+from infra.handlers.served_endpoint import VARIANT
 
 EXECUTIONS = "AWS/Sagemaker/ModelBuildingPipeline"
 NAMESPACE, SILENCE = "langadapt", "DaysWithoutSuccess"

@@ -17,8 +17,9 @@ from policy_simulation import REGION, ResolvedTemplate
 
 from infra.automation import check_parameters
 from infra.environment import validate_environment
-from infra.handlers import deploy_approved_model, notify, start_for_new_data, stop_over_budget
+from infra.handlers import notify, served_endpoint, start_for_new_data, stop_over_budget
 from infra.handlers.notify import failed_conditions
+from infra.handlers.served_endpoint import VARIANT
 from steps.contract import ConfigError
 
 NAME = FULL["name"]
@@ -144,7 +145,7 @@ def test_the_bucket_tells_of_its_objects(full: ResolvedTemplate) -> None:
 @pytest.mark.parametrize(
     ("handler", "made"),
     [
-        ("deploy_approved_model", deploy_approved_model.Settings),
+        ("deploy_approved_model", served_endpoint.Settings),
         ("notify", notify.Settings),
         ("start_for_new_data", start_for_new_data.Settings),
         ("stop_over_budget", stop_over_budget.Settings),
@@ -166,7 +167,7 @@ def test_an_update_is_rolled_back_by_alarms_that_there_are(full: ResolvedTemplat
         seconds = alarm["Period"] * alarm["EvaluationPeriods"]
         assert seconds < given["bake_seconds"]
         dimensions = {entry["Name"]: entry["Value"] for entry in alarm["Dimensions"]}
-        assert dimensions == {"EndpointName": NAME, "VariantName": deploy_approved_model.VARIANT}
+        assert dimensions == {"EndpointName": NAME, "VariantName": VARIANT}
 
 
 def test_alarms_tell_people_and_a_missing_metric_is_one(full: ResolvedTemplate) -> None:

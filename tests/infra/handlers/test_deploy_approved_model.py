@@ -11,8 +11,9 @@ from account_stand_in import REGION
 from answered_calls import ACCOUNT, RefusedError
 from automated_account import NAME, TOPIC_ARN, AutomatedAccount, package_arn, package_event
 
-from infra.handlers.deploy_approved_model import Settings, deployment_config, handler
+from infra.handlers.deploy_approved_model import handler
 from infra.handlers.events import EventError
+from infra.handlers.served_endpoint import Settings, deployment_config
 
 ROLE_ARN = f"arn:aws:iam::{ACCOUNT}:role/langadapt-dev-serving"
 SETTINGS = {
