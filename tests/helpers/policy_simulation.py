@@ -22,6 +22,8 @@ PSEUDO_PARAMETERS = {
     "AWS::Region": REGION, "AWS::AccountId": ACCOUNT, "AWS::Partition": "aws", "AWS::URLSuffix": "amazonaws.com",
     "AWS::StackName": "stack", "AWS::NoValue": "",
 }  # fmt: skip
+# In the place of the key's ARN.
+KEY = "the key"
 # ARN of a resource by its type; {id} is its logical id, which stands for its name.
 ARNS = {
     "AWS::IAM::Role": f"arn:aws:iam::{ACCOUNT}:role/{{id}}",
@@ -153,6 +155,42 @@ class ResolvedTemplate:
 
     def _digits(self, logical_id: str) -> str:
         return sha256(logical_id.encode()).hexdigest()[:17]
+
+
+class Rights:
+    """Who may do what in an environment. Roles are named by what their logical ids hold, Operators is the policy for
+    people. KEY stands for the one key."""
+
+    def __init__(self, template: Mapping[str, Any]) -> None:
+        self.template = ResolvedTemplate(template)
+        self.bucket = self.template.arn(self.template.only("AWS::S3::Bucket", "StorageBucket"))
+        self._key = self.template.arn(self.template.only("AWS::KMS::Key", ""))
+        self._statements: dict[str, list[dict[str, Any]]] = {}
+
+    def role_arn(self, part: str) -> str:
+        return self.template.arn(self.template.only("AWS::IAM::Role", part))
+
+    def may(self, who: str, request: Request) -> bool:
+        if who not in self._statements:
+            if who == "Operators":
+                found = self.template.managed_statements(self.template.only("AWS::IAM::ManagedPolicy", who))
+            else:
+                found = self.template.statements(self.template.only("AWS::IAM::Role", who))
+            self._statements[who] = found
+        resource = self._key if request.resource == KEY else request.resource
+        return is_allowed(self._statements[who], Request(request.action, resource, request.context))
+
+    def refused(self, who: str, requests: Iterable[Request]) -> list[str]:
+        return sorted({str(request) for request in requests if not self.may(who, request)})
+
+    def objects(self, key: str) -> str:
+        return f"{self.bucket}/{key}"
+
+    def settings(self, handler: str) -> dict[str, Any]:
+        """What a function of infra/handlers/ reads from SETTINGS."""
+        (found,) = [made for made in self.template.of_type("AWS::Lambda::Function").values()
+                    if made["Handler"].endswith(f"{handler}.handler")]  # fmt: skip
+        return json.loads(found["Environment"]["Variables"]["SETTINGS"])
 
 
 def is_allowed(statements: Iterable[Mapping[str, Any]], request: Request) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import botocore.client
 import pytest
-from policy_simulation import ACCOUNT, REGION, Request
+from policy_simulation import ACCOUNT, KEY, REGION, Request
 
 SAGEMAKER = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}"
 # Actions that are not named like their operation.
@@ -25,9 +25,8 @@ BY_NAME = {
     "ProcessingJobName": "processing-job/{}",
 }  # fmt: skip
 BY_ARN = ("PipelineExecutionArn", "ModelPackageArn", "ModelPackageName", "ResourceArn")
-# What reading and writing asks of the key that buckets and topics are encrypted with; its ARN stands in for it.
+# What reading and writing asks of the key that buckets and topics are encrypted with.
 KEY_USES = {"s3:GetObject": "kms:Decrypt", "s3:PutObject": "kms:GenerateDataKey", "sns:Publish": "kms:GenerateDataKey"}
-KEY = "the key"
 
 
 @contextmanager
