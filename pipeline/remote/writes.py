@@ -7,6 +7,11 @@ import json
 from typing import Any
 
 from pipeline.remote.account import Account
+from pipeline.service_shapes import request_problems
+from steps.contract import ConfigError
+
+# Not S3: its requests carry content, and what of them could be wrong is checked with the configuration.
+CHECKED_SERVICES = ("sagemaker", "scheduler")
 
 
 class Writes:
@@ -17,9 +22,17 @@ class Writes:
         self.requests: list[dict[str, Any]] = []
 
     def send(self, service: str, operation: str, **request: Any) -> dict[str, Any]:
-        """The answer, empty for a dry run. Raises AwsError."""
+        """The answer, empty for a dry run. Raises ConfigError for what the service does not take, AwsError."""
+        if service in CHECKED_SERVICES:
+            check_request(service, operation, request)
         self.requests.append({"service": service, "operation": operation, "request": _shown(request)})
         return {} if self.dry_run else self.account.call(service, operation, **request)
+
+
+def check_request(service: str, operation: str, request: dict[str, Any]) -> None:
+    """Raises ConfigError for the first member that the service's own shapes do not take: a dry run tells of it, too."""
+    for path, value, limit in request_problems(service, operation, request):
+        raise ConfigError(f"{operation} {path}", value, limit=limit, remedy="Correct the setting that it comes from.")
 
 
 def request_token(*parts: Any) -> str:

@@ -113,6 +113,7 @@ def test_on_and_off_are_words_and_true_is_true() -> None:
             "aws.resolve_inputs_function_arn=arn:aws:lambda:eu-west-1:123456789012:function:x",
             "limit a function in aws.region us-west-2. Deploy it there.",
         ),
+        ("aws.kms_key_id=arn:aws:kms:eu-west-1:123456789012:key/x", "limit a key in aws.region us-west-2. Name one"),
         ("compute.fine_tune.instance_count=2", "compute.fine_tune.instance_count: no such field"),
         ("compute.prepare_corpus.instance_count=2", "compute.prepare_corpus.instance_count: no such field"),
         ("compute.evaluate_model.instance_count=1", "compute.evaluate_model.instance_count: no such field"),

@@ -17,7 +17,7 @@ from pipeline.remote.definition_changes import definition_changes
 from pipeline.remote.placeholders import OWN_SETTINGS
 from pipeline.remote.upsert import MAX_INLINE_BYTES, definition_arguments
 from pipeline.remote.writes import Writes
-from steps.contract import StepError
+from steps.contract import ConfigError, StepError
 
 ACCOUNT = "123456789012"
 
@@ -150,6 +150,15 @@ def test_schedules_of_others_are_left_alone_and_those_of_a_pipeline_that_has_gon
     assert langadapt("schedule", "list", *other)[1] == "payroll  rate(7 days) UTC  ENABLED\n"
     assert langadapt("schedule", "remove", *other)[1] == "schedule payroll: removed\n"
     assert "aws.pipeline_name: payroll is none in us-west-2." in langadapt("schedule", "list", *other)[2]
+
+
+def test_a_request_that_the_service_does_not_take_is_told_in_a_dry_run_too(stand_in: AccountStandIn) -> None:
+    asked = {"ResourceArn": f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:pipeline/own", "Tags": [{"Key": "a?", "Value": "b"}]}
+    for dry_run in (True, False):
+        writes = Writes(Account(REGION), dry_run=dry_run)
+        with pytest.raises(ConfigError, match=r"AddTags Tags\[0\]\.Key: a\?; limit pattern .*Correct the setting"):
+            writes.send("sagemaker", "AddTags", **asked)
+        assert writes.requests == stand_in.seen == []
 
 
 @pytest.mark.parametrize("setting", OWN_SETTINGS)
