@@ -20,12 +20,7 @@ pytestmark = pytest.mark.verify
 
 
 class SampleRuns(Workplace):
-    """A folder in which the laptop preset runs on the sample; its base model is that of the user's cache."""
-
-    @property
-    def environment(self) -> dict[str, str]:
-        own = {name: value for name, value in super().environment.items() if name != "LANGADAPT_CACHE"}
-        return own | ({"LANGADAPT_CACHE": given} if (given := os.environ.get("LANGADAPT_CACHE")) else {})
+    """A folder in which the laptop preset runs on the sample."""
 
     def timed(self) -> tuple[float, dict[str, Any]]:
         """Wall seconds of `langadapt run`, as a user waits for it, and its record."""
