@@ -6,7 +6,6 @@ Its own hashing, linking and sealing of what jobs read and wrote count as its co
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
