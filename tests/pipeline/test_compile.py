@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.compile import compile_definition, offline_sdk
 from pipeline.config import load_config, preset_names
+from pipeline.lint import lint_definition
 from steps.contract import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +82,7 @@ def test_bytes_are_the_same_twice_in_one_process(first_compilation):
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_compiles_and_passes_the_lint(compiled_text, preset):
     text = compiled_text(preset)
+    assert lint_definition(text) == []
     assert text.endswith("}\n")
     assert str(Path.home()) not in text
     assert str(ROOT) not in text

@@ -12,6 +12,8 @@ from account_stand_in import REGION, AccountStandIn
 from whole_evaluation import evaluation
 
 from pipeline.__main__ import command_code
+from pipeline.lint.samples import Samples
+from pipeline.lint.steps import list_steps
 
 METADATA = {
     "tokenizer": "bbpe-4096", "tokens_per_word.base": "3.22", "tokens_per_word.chosen": "1.59",
@@ -131,6 +133,31 @@ def test_an_approval_is_written_once(models: Any, registered: Any, stand_in: Acc
     assert not [request for request in stand_in.seen if "Update" in request.headers.get("x-amz-target", "")]
     _, out, _ = models("show", "1")
     assert "Approved by fake-user-profile-name: read the samples" in out
+
+
+def test_what_the_pipeline_registers_is_listed_shown_and_approved(
+    models: Any, compiled_text: Callable[..., str], bucket: str
+) -> None:
+    """The request of the compiled RegisterModel, with samples for what an execution fills in."""
+    definition = json.loads(compiled_text("laptop"))
+    steps = {step.name: step for step in list_steps(definition)}
+    samples = Samples({entry["Name"]: entry["DefaultValue"] for entry in definition["Parameters"]}, steps)
+    for step in steps.values():
+        request = samples.resolve_step(step)
+        if step.type == "RegisterModel":
+            break
+    source = request["InferenceSpecification"]["Containers"][0]["ModelDataSource"]["S3DataSource"]
+    source["S3Uri"] = f"s3://{bucket}/models/sample/"
+    s3, sagemaker = (boto3.client(name, region_name=REGION) for name in ("s3", "sagemaker"))
+    s3.put_object(Bucket=bucket, Key="models/sample/model.safetensors", Body=b"weights")
+    sagemaker.create_model_package_group(ModelPackageGroupName=bucket)
+    sagemaker.create_model_package(**request | {"ModelPackageGroupName": bucket})
+    (listed,) = json.loads(models("list", "--json")[1])
+    assert (listed["version"], listed["status"]) == (1, "PendingManualApproval")
+    shown = json.loads(models("show", "1", "--json")[1])
+    assert shown["metadata"].keys() == request["CustomerMetadataProperties"].keys()
+    assert (shown["model_bytes"], shown["damage"]) == (7, None)
+    assert models("approve", "1")[:2] == (0, f"{bucket} version 1: Approved\n")
 
 
 def test_a_dry_run_prints_the_request_and_decides_nothing(
