@@ -10,6 +10,7 @@ import pydantic
 from pydantic import Field
 
 from infra.environment_options import (
+    ECR_IMAGE_BY_DIGEST,
     MAIL,
     ApprovalOption,
     BudgetOption,
@@ -41,8 +42,8 @@ class EnvironmentConfig(Section):
     image: ImageOption
     serving_image_uri: str | None = Field(
         None,
-        pattern=r"^[^@\s]+@sha256:[0-9a-f]{64}$",
-        description="image that serves, by digest (docs/serving.md); null: the environment's, which cannot serve",
+        pattern=ECR_IMAGE_BY_DIGEST,
+        description="image in ECR that serves, by digest (docs/serving.md); null: that of the jobs, which cannot",
     )
     network: NetworkOption | None = Field(None, description="a network of its own; null: the service's")
     schedule: ScheduleOption | None = Field(None, description="retraining by time; null: none")

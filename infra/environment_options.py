@@ -14,6 +14,7 @@ from steps.contract import ConfigError
 
 # What the pipeline and the command line write, below the pipeline's prefix.
 PIPELINE_FOLDERS = ("inputs", "runs", "models", "checkpoints", "code", "definitions")
+ECR_IMAGE_BY_DIGEST = r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9._/-]+@sha256:[0-9a-f]{64}$"
 MAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
 
@@ -29,7 +30,7 @@ class ImageOption(Section):
     build_minutes: int = Field(55, ge=10, le=55, description="time limit of a build; CloudFormation waits for an hour")
     uri: str | None = Field(
         None,
-        pattern=r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9._/-]+@sha256:[0-9a-f]{64}$",
+        pattern=ECR_IMAGE_BY_DIGEST,
         description="an image of the environment in ECR, by digest",
     )
 

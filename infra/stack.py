@@ -59,8 +59,9 @@ class LangadaptStack(Stack):
         looking = Looking(self, "Looking", pipeline_arn=pipeline_arn, group=group)
         resolve_inputs = ResolveInputs(self, "ResolveInputs", storage=storage, looking=looking, workloads=workloads)
         driver = PipelineRole(
-            self, "Driver", job_role=jobs.role, resolve_inputs_arn=resolve_inputs.function.function_arn, group=group
-        )
+            self, "Driver", job_role=jobs.role, resolve_inputs_arn=resolve_inputs.function.function_arn, group=group,
+            storage=storage,
+        )  # fmt: skip
         code = CodeArchives(self, "Code", steps=STEP_MODULES, storage=storage, workloads=workloads)
         pipeline = SagemakerPipeline(
             self, "Pipeline", config=config, role_arn=driver.role.role_arn,
@@ -76,7 +77,7 @@ class LangadaptStack(Stack):
             ),
         )  # fmt: skip
         # Whoever starts it as soon as it is there finds all that it needs.
-        pipeline.node.add_dependency(code.placed, driver.policy, jobs.own_policy, storage.policy)
+        pipeline.node.add_dependency(code.placed, driver.policy, driver.own_policy, jobs.own_policy, storage.policy)
         check_parameters(environment, pipeline.parameters)
         Automation(
             self, "Automation", environment=environment, pipeline_arn=pipeline_arn, storage=storage, looking=looking,

@@ -61,6 +61,7 @@ class JobRole(Construct):
         )  # fmt: skip
         storage.let_read(self.role, patterns=["*"])
         storage.let_write(self.role, patterns=["runs/*", "models/*", "checkpoints/*"])
+        storage.let_encrypt_volumes(self.role)
         # Below it CDK keeps what `storage` has given to the role itself.
         self.own_policy = self.role.node.find_child("DefaultPolicy")
 
@@ -90,7 +91,10 @@ class JobRole(Construct):
 
 
 class PipelineRole(Construct):
-    """What drives the pipeline: starts its jobs with the job role, asks ResolveInputs, registers model versions."""
+    """What drives the pipeline: starts its jobs with the job role, asks ResolveInputs, registers model versions.
+
+    policy: that. own_policy: the use of the key.
+    """
 
     def __init__(
         self,
@@ -100,12 +104,17 @@ class PipelineRole(Construct):
         job_role: iam.Role,
         resolve_inputs_arn: str,
         group: ModelPackageGroup,
+        storage: Storage,
     ) -> None:
         super().__init__(scope, construct_id)
         self.role = iam.Role(
             self, "Role", description="langadapt: drives the pipeline",
             assumed_by=service_trust(SAGEMAKER, source_arn=arn(self, service="sagemaker", resource="*")),
         )  # fmt: skip
+        # The gate's numbers and those of a model version are read from the steps' files by the pipeline itself.
+        storage.let_read(self.role, patterns=["runs/*"])
+        storage.let_encrypt_volumes(self.role)
+        self.own_policy = self.role.node.find_child("DefaultPolicy")
         processing, training = (
             arn(self, service="sagemaker", resource=f"{kind}/{JOBS_OF_PIPELINES}")
             for kind in ("processing-job", "training-job")

@@ -74,6 +74,16 @@ class Storage(Construct):
         self._let(role, ["s3:PutObject", "s3:AbortMultipartUpload"], patterns)
         self._let_use_key(role, ["kms:Decrypt", "kms:GenerateDataKey"])
 
+    def let_encrypt_volumes(self, role: iam.IRole) -> None:
+        """Lets a role have the disks of jobs encrypted with the key: the service asks for a grant in its name."""
+        role.add_to_principal_policy(iam.PolicyStatement(actions=["kms:DescribeKey"], resources=[self.key.key_arn]))
+        role.add_to_principal_policy(
+            iam.PolicyStatement(
+                actions=["kms:CreateGrant"], resources=[self.key.key_arn],
+                conditions={"Bool": {"kms:GrantIsForAWSResource": "true"}},
+            )
+        )  # fmt: skip
+
     def _let(self, role: iam.IRole, actions: list[str], patterns: Sequence[str]) -> None:
         resources = [self.objects(pattern) for pattern in patterns]
         self._add(role, actions, resources)
