@@ -90,7 +90,7 @@ class Approval(Construct):
     ) -> None:
         """name: of the model package group, and of the endpoint where the option names none."""
         super().__init__(scope, construct_id)
-        self.endpoint = option.endpoint_name or name
+        self.group, self.endpoint = name, option.endpoint_name or name
         self.alarms = self._alarms(option, notifications)
         alarm_arns = [alarm.alarm_arn for alarm in self.alarms]
         serving = ServingRole(
@@ -114,7 +114,8 @@ class Approval(Construct):
         assert self.function.policy is not None
         acknowledge_wildcards(
             self.function.policy, resources=list(self._deployments()),
-            reason="The function names what it makes by version and digest, below the endpoint's name.",
+            reason="The function names what it makes by version and digest, below the endpoint's name; versions have "
+            "numbers.",
         )  # fmt: skip
         self.function.function.node.add_dependency(serving.policy)
         self.events.give_to(self.function)
@@ -125,19 +126,23 @@ class Approval(Construct):
             ),
         )  # fmt: skip
 
-    def _deployments(self) -> tuple[str, str]:
-        """ARNs of models and of endpoint configurations that the function makes."""
+    def _deployments(self) -> tuple[str, str, str]:
+        """ARNs of models and of endpoint configurations that the function makes, and of versions that it makes them
+        from."""
         start = name_start(self.endpoint)
         return (
             arn(self, service="sagemaker", resource=f"model/{start}*"),
             arn(self, service="sagemaker", resource=f"endpoint-config/{start}*"),
+            arn(self, service="sagemaker", resource=f"model-package/{self.group}/*"),
         )
 
     def _statements(self, serving_role: iam.Role, alarm_arns: list[str]) -> list[iam.PolicyStatement]:
-        models, configurations = self._deployments()
+        models, configurations, versions = self._deployments()
         endpoint = arn(self, service="sagemaker", resource=f"endpoint/{self.endpoint}")
         return [
-            allow(actions=["sagemaker:CreateModel", "sagemaker:DescribeModel"], resources=[models]),
+            # A model that is made from a version asks for the version, too.
+            allow(actions=["sagemaker:CreateModel"], resources=[models, versions]),
+            allow(actions=["sagemaker:DescribeModel"], resources=[models]),
             allow(actions=["sagemaker:CreateEndpointConfig", "sagemaker:DescribeEndpointConfig"],
                   resources=[configurations]),
             allow(actions=["sagemaker:CreateEndpoint", "sagemaker:UpdateEndpoint"],

@@ -22,7 +22,8 @@ class Looking(Construct):
                       resources=[pipeline_arn]),
                 allow(actions=["sagemaker:DescribePipelineExecution", "sagemaker:ListPipelineExecutionSteps"],
                       resources=[executions]),
-                allow(actions=["sagemaker:ListModelPackages"], resources=[group.arn]),
+                # The service documents the versions as what is listed; the request names the group.
+                allow(actions=["sagemaker:ListModelPackages"], resources=[group.arn, group.versions_arn]),
                 allow(actions=["sagemaker:DescribeModelPackage"], resources=[group.versions_arn]),
             ],
         )  # fmt: skip

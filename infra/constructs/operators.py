@@ -67,7 +67,8 @@ class Operators(Construct):
                 allow(actions=EXECUTION_ACTIONS, resources=[executions]),
                 allow(actions=["sagemaker:DescribeProcessingJob"], resources=[processing]),
                 allow(actions=["sagemaker:DescribeTrainingJob"], resources=[training]),
-                allow(actions=["sagemaker:ListModelPackages"], resources=[group.arn]),
+                # The service documents the versions as what is listed; the request names the group.
+                allow(actions=["sagemaker:ListModelPackages"], resources=[group.arn, group.versions_arn]),
                 allow(actions=["sagemaker:DescribeModelPackage", "sagemaker:UpdateModelPackage"],
                       resources=[group.versions_arn]),
                 allow(actions=["s3:GetBucketLocation", "s3:ListBucket"], resources=[storage.bucket.bucket_arn]),

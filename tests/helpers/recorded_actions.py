@@ -24,6 +24,7 @@ BY_NAME = {
     "ModelName": "model/{}", "ModelPackageGroupName": "model-package-group/{}", "TrainingJobName": "training-job/{}",
     "ProcessingJobName": "processing-job/{}",
 }  # fmt: skip
+WITH_PARTS = ("CreateEndpoint", "CreateModel", "ListModelPackages", "UpdateEndpoint")
 BY_ARN = ("PipelineExecutionArn", "ModelPackageArn", "ModelPackageName", "ResourceArn")
 # What reading and writing asks of the key that buckets and topics are encrypted with.
 KEY_USES = {"s3:GetObject": "kms:Decrypt", "s3:PutObject": "kms:GenerateDataKey", "sns:Publish": "kms:GenerateDataKey"}
@@ -91,7 +92,11 @@ def _resources(prefix: str, operation: str, given: dict[str, Any]) -> Iterator[s
         named = [template.format(given[member]) for member, template in BY_NAME.items() if member in given]
         found = [f"{SAGEMAKER}:{name}" for name in named] + [given[member] for member in BY_ARN if member in given]
         assert found, f"no resource known of sagemaker:{operation} {given}"
-        # What an endpoint is made of is a resource of the request, too; of other requests the first is the resource.
-        yield from found if operation in ("CreateEndpoint", "UpdateEndpoint") else found[:1]
+        if operation == "ListModelPackages":
+            found.append(f"{SAGEMAKER}:model-package/{given['ModelPackageGroupName']}/1")
+        if operation == "CreateModel":
+            found += [container["ModelPackageName"] for container in given["Containers"]]
+        # What something is made of is a resource of the request, too; of other requests the first is the resource.
+        yield from found if operation in WITH_PARTS else found[:1]
     else:
         raise NotImplementedError(f"resources of {prefix}:{operation}")
