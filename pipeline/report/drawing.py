@@ -13,6 +13,7 @@ from pipeline.report.scales import Point, Scale, round_ticks, thinned, tick_text
 
 WIDTH = 360
 LINE_HEIGHT = 13
+DENSE_POINTS = 200
 # The widest that a letter of 11 pixels is in the fonts of the page, and a bold one.
 LETTER_WIDTH, BOLD_WIDTH = 6.4, 7.5
 
@@ -105,8 +106,10 @@ def _line(series: Series, x: Scale, y: Scale) -> Markup:
     places = [(x.at(one), y.at(other)) for one, other in series.points]
     path = "M" + "L".join(f"{one:.1f} {other:.1f}" for one, other in places)
     dots = places if series.is_dotted and len(places) <= 60 else places[-1:]
+    # A line of many points would grow into a band.
+    kind = "line dense" if len(places) > DENSE_POINTS else "line"
     return joined(
-        element("path", class_=f"line series-{series.number}", d=path),
+        element("path", class_=f"{kind} series-{series.number}", d=path),
         *(element("circle", class_=f"dot series-{series.number}", cx=one, cy=other, r=2.5) for one, other in dots),
     )
 

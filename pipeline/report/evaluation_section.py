@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipeline.conditions import ConditionResult
-from pipeline.report.blocks import Block, Cell, Pair, Paragraph, Picture, Row, Sample, Section, Subheading, Table
+from pipeline.report.blocks import Block, Cell, Paragraph, Picture, Row, Sample, Section, Subheading, Table
 from pipeline.report.drawing import Bar, bars
 from pipeline.report.facts import Facts
-from pipeline.report.wording import counted, interval_text, share_text, size_text, value_text
+from pipeline.report.wording import counted, range_text, share_text, size_text, value_text
 from steps.schemas.evaluation import Ablation, BitsPerByte, Evaluation, Proportion, SharedText, TaskAccuracy
 from steps.schemas.evaluation import Sample as MeasuredSample
 
@@ -22,7 +22,8 @@ def evaluation_section(facts: Facts) -> Section:
 
 
 def _blocks(evaluation: Evaluation) -> Iterator[Block]:
-    yield Pair(bits_picture(evaluation), [bits_table(evaluation)])
+    yield bits_picture(evaluation)
+    yield bits_table(evaluation)
     if evaluation.ablation is not None:
         yield Subheading("What the tokenizer alone brought")
         yield from _ablation(evaluation.ablation)
@@ -53,21 +54,21 @@ def bits_picture(evaluation: Evaluation) -> Picture:
 
 def bits_table(evaluation: Evaluation) -> Table:
     """A row a text and context, the champion's last."""
-    rows = [_bits_row("test documents, equal bytes of context", evaluation.bits_per_byte),
-            _bits_row("test documents, equal tokens of context", evaluation.equal_tokens)]  # fmt: skip
+    rows = [_bits_row("equal bytes of context", evaluation.bits_per_byte),
+            _bits_row("equal tokens", evaluation.equal_tokens)]  # fmt: skip
     if evaluation.extra_heldout is not None:
-        rows.append(_bits_row("extra held-out text, equal bytes", evaluation.extra_heldout))
+        rows.append(_bits_row("extra held-out text", evaluation.extra_heldout))
     if (champion := evaluation.champion).present:
         rows.append(["against the champion", f"{champion.bits_per_byte:.4f}", "",
                      f"{evaluation.bits_per_byte.candidate:.4f}", _gain(champion.improvement),
-                     interval_text(champion.improvement_ci95)])  # fmt: skip
-    headings = ("measured on", "base", "pretrained", "candidate", "improvement", "interval")
+                     range_text(champion.improvement_ci95)])  # fmt: skip
+    headings = ("measured on", "base", "pretrained", "candidate", "improvement", "95% interval")
     return Table(headings, rows, right=frozenset(range(1, 6)))
 
 
 def _bits_row(name: str, bits: BitsPerByte) -> Row:
     values = (bits.base, bits.pretrained, bits.candidate)
-    return [name, *(f"{value:.4f}" for value in values), _gain(bits.improvement), interval_text(bits.improvement_ci95)]
+    return [name, *(f"{value:.4f}" for value in values), _gain(bits.improvement), range_text(bits.improvement_ci95)]
 
 
 def _gain(value: float) -> Cell:
@@ -80,9 +81,9 @@ def _ablation(ablation: Ablation) -> Iterator[Block]:
     yield Paragraph("Two trainings on the same documents in the same order, which differ in the tokenizer alone.")
     rows: list[Row] = [
         [name, f"{one.base_tokenizer:.4f}", f"{one.new_tokenizer:.4f}", _gain(one.improvement),
-         interval_text(one.improvement_ci95)] for name, one in texts.items()
+         range_text(one.improvement_ci95)] for name, one in texts.items()
     ]  # fmt: skip
-    headings = ("measured on", "base's tokenizer", "new tokenizer", "improvement", "interval")
+    headings = ("measured on", "base's tokenizer", "new tokenizer", "improvement", "95% interval")
     yield Table(headings, rows, right=frozenset(range(1, 5)))
     taken = [
         [name.replace("_", " "), f"{one.steps:,}", f"{one.tokens:,}", f"{one.flops:.2e}", f"{one.corpus_passes:.2f}",

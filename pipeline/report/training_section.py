@@ -21,7 +21,7 @@ CURVES: tuple[tuple[str, str, Value, str, bool], ...] = (
     ("Gradient norm", "before clipping", lambda record: record.gradient_norm, ".2f", True),
     ("Throughput", "tokens a second a device", lambda record: record.tokens_per_second_per_device, ",.0f", True),
     ("Memory while training", "peak, GiB", lambda record: record.peak_memory_bytes / GIB, ".2f", True),
-    ("Model FLOP utilisation", "share of the device's peak", lambda record: record.model_flop_utilisation, ".1%", True),
+    ("Model FLOP utilisation", "of the device's peak", lambda record: record.model_flop_utilisation, ".1%", True),
     ("Source language, bits per byte", "lower is better",
      lambda record: record.source_validation_bits_per_byte, ".3f", False),
 )  # fmt: skip

@@ -41,8 +41,13 @@ def share_text(share: float) -> str:
 
 
 def interval_text(ci95: Sequence[float], digits: int = 4) -> str:
-    """`95%: 6.07 to 6.52`."""
-    return f"95%: {ci95[0]:.{digits}f} to {ci95[1]:.{digits}f}"
+    """`95%: 6.0661 to 6.5165`."""
+    return f"95%: {range_text(ci95, digits)}"
+
+
+def range_text(ci95: Sequence[float], digits: int = 4) -> str:
+    """`6.0661 to 6.5165`."""
+    return f"{ci95[0]:.{digits}f} to {ci95[1]:.{digits}f}"
 
 
 def counted(number: int, what: str, plural: str = "") -> str:

@@ -45,14 +45,14 @@ CONTRASTS = """
   return found.sort((a, b) => a[0] - b[0]);
 })()
 """
-# The page's own width, and everything of it that reaches beyond the window without a box that moves within itself.
+# The page's own width, and all of it that reaches beyond a width in pixels without a box that moves within itself.
 STICKING_OUT = """
-(() => {
+(limit => {
   const inBox = e => { for (; e; e = e.parentElement) if (e.matches('.box')) return true; return false; };
   const out = [...document.querySelectorAll('body *')].filter(
-    e => e.getBoundingClientRect().right > innerWidth + 0.5 && !inBox(e)).map(e => e.outerHTML.slice(0, 80));
-  return {width: document.documentElement.scrollWidth, window: innerWidth, out};
-})()
+    e => e.getBoundingClientRect().right > limit + 0.5 && !inBox(e)).map(e => e.outerHTML.slice(0, 80));
+  return {width: document.documentElement.scrollWidth, out};
+})(%d)
 """
 # Number of pictures and tables that have a size, and of all.
 DRAWN = """

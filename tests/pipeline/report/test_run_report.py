@@ -243,7 +243,7 @@ def test_a_long_training_stays_small_and_keeps_its_peaks(tmp_path: Path) -> None
     print(f"a report of 20,000 steps: {len(whole.encode()):,} bytes; limit 5,000,000")
     assert "97.250" in whole
     (loss,) = [attributes["d"] for name, attributes in Page(whole).elements
-               if name == "path" and attributes.get("class") == "line series-1"][:1]  # fmt: skip
+               if name == "path" and attributes.get("class") == "line dense series-1"][:1]  # fmt: skip
     heights = [float(point.split()[1]) for point in str(loss)[1:].split("L")]
     assert len(heights) <= 500
     assert min(heights) == sorted(heights)[0] < sorted(heights)[1] - 100
