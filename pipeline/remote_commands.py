@@ -141,7 +141,7 @@ def executions(
     preset: Preset = None,
     config: ConfigFile = None,
     overrides: Overrides = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many, the newest first.")] = 20,
     as_json: AsJson = False,
 ) -> int:
     """List executions of the pipeline, the newest first."""

@@ -24,7 +24,9 @@ Watched = Annotated[
         help="Id, name or ARN, or a local run's folder; default: the newest execution.", metavar="EXECUTION"
     ),
 ]
-Interval = Annotated[float, typer.Option(min=0.1, help="Seconds between two looks, while something happens.")]
+Interval = Annotated[
+    float, typer.Option(min=0.1, max=3_600, help="Seconds between two looks, while something happens.")
+]
 
 
 def status(

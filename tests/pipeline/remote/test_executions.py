@@ -186,6 +186,17 @@ def test_executions_are_listed_over_all_pages_and_found_by_id_and_name(stub: Sag
     assert "nothing is none of pipeline langadapt. See langadapt executions." in langadapt("stop", "nothing")[2]
 
 
+@pytest.mark.parametrize(
+    "words", [("executions", "--limit", "99999999999999999999"), ("logs", "Train", "--interval", "inf"),
+              ("status", "--interval", "nan")]
+)  # fmt: skip
+def test_numbers_beyond_use_are_refused(stub: SageMakerStub, langadapt, words: tuple[str, ...]) -> None:
+    code, _, errors = langadapt(*words)
+    assert code == 1
+    assert f"Invalid value for '{words[-2]}'" in errors
+    assert stub.requests == []
+
+
 def add_logs(stub: SageMakerStub, hosts: int) -> None:
     for host in range(1, hosts + 1):
         lines = [f"host {host} line {number}" for number in range(1, 6)]
