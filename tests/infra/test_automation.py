@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +19,7 @@ from policy_simulation import REGION, ResolvedTemplate
 
 from infra.automation import check_parameters
 from infra.environment import validate_environment
+from infra.function_code import function_files
 from infra.handlers import notify, served_endpoint, start_for_new_data, stop_over_budget
 from infra.handlers.notify import failed_conditions
 from infra.handlers.served_endpoint import VARIANT
@@ -67,6 +70,18 @@ def test_each_handler_has_a_role_of_its_own_and_loses_no_event(full: ResolvedTem
     is_fed_by_a_queue = handler in ("deploy_approved_model", "start_for_new_data")
     assert ("DeadLetterConfig" in made) != is_fed_by_a_queue
     assert sum(mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"] for mapping in mappings) == 2
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_each_function_needs_boto3_alone(handler: str) -> None:
+    files = function_files(f"infra.handlers.{handler}")
+    for content in files.values():
+        for node in ast.walk(ast.parse(content)):
+            names = [entry.name for entry in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                is_given = name.split(".")[0] in {*sys.stdlib_module_names, "boto3", "botocore"}
+                assert is_given or f"{name.replace('.', '/')}.py" in files, name
 
 
 def test_queues_are_encrypted_take_tls_alone_and_end_in_another(full: ResolvedTemplate) -> None:

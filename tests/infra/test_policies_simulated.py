@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -93,7 +94,7 @@ def of_handlers(rights: Rights) -> Iterator[tuple[str, Callable[[AutomatedAccoun
 
     def start(account: AutomatedAccount) -> None:
         prefix = rights.settings("start_for_new_data")["prefix"]
-        account.objects[f"{prefix}a.txt"] = (b"text", account.clock)
+        account.objects[f"{prefix}a.txt"] = (b"text", datetime(2020, 1, 1, tzinfo=UTC))
         account.add_execution(1, "Failed")
         batch(start_for_new_data, object_event(f"{prefix}a.txt"))
         assert account.sent("StartPipelineExecution")

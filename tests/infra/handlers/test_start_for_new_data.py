@@ -172,7 +172,7 @@ def test_an_emptied_folder_starts_nothing(folder: Folder) -> None:
 def test_the_handler_reads_the_queue(account: AutomatedAccount, monkeypatch: pytest.MonkeyPatch,
                                      capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     monkeypatch.setenv("SETTINGS", json.dumps(SETTINGS))
-    account.objects[f"{PREFIX}a.jsonl"] = (b"text", datetime(2026, 1, 1, tzinfo=UTC))
+    account.objects[f"{PREFIX}a.jsonl"] = (b"text", datetime(2020, 1, 1, tzinfo=UTC))
     records = [{"messageId": f"m-{n}", "body": json.dumps(object_event(f"{PREFIX}a.jsonl"))} for n in range(10)]
     handler({"Records": records}, None)
     assert len(account.sent("StartPipelineExecution")) == 1
