@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.function_code import function_files
 from pipeline.code_archive import imported_modules
 
 ROOT = Path(__file__).parents[1]
@@ -18,7 +19,7 @@ WITH_SDK = (
 
 
 def modules(folder):
-    return sorted((ROOT / folder).rglob("*.py"))
+    return sorted(path for path in (ROOT / folder).rglob("*.py") if "node_modules" not in path.parts)
 
 
 def name_of(path):
@@ -67,6 +68,32 @@ def test_launcher_needs_the_standard_library_only(path):
     assert {top(name) for name in imports(path)} - more <= {"__future__", "containers", *sys.stdlib_module_names}
 
 
+@pytest.mark.parametrize("path", modules("infra"), ids=name_of)
+def test_infra_reads_of_steps_what_pipeline_reads(path):
+    found = {name for name in imports(path) if within(name, "steps") and name != "steps"}
+    assert not {name for name in found if not any(within(name, allowed) for allowed in SHARED_WITH_PIPELINE)}
+    assert (
+        not {name for name in imports(path) if top(name) in {*HEAVY, "boto3", "botocore"}} or "handlers" in path.parts
+    )
+
+
+FUNCTIONS = [*(name_of(path) for path in modules("infra/handlers") if "def handler(" in path.read_text("utf-8")),
+             "pipeline.resolve_inputs"]  # fmt: skip
+
+
+@pytest.mark.parametrize("module", FUNCTIONS)
+def test_a_function_brings_all_that_lambda_does_not_have(module):
+    """Its own files, and of libraries the standard one and boto3 alone."""
+    files = function_files(module)
+    packed = {path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in files}
+    for path in files:
+        names = {
+            name for name in imports(ROOT / path) if top(name) not in {*sys.stdlib_module_names, "boto3", "botocore"}
+        }
+        # `from a import b` yields a.b too, which is no module where b is a name in a.
+        assert not {name for name in names if name not in packed and name.rpartition(".")[0] not in packed}, path
+
+
 def test_importing_pipeline_brings_no_heavy_library_even_indirectly():
     names = [name_of(path) for path in modules("pipeline") if path.stem not in (*WITH_SDK, "__main__")]
     code = f"import importlib, sys\nfor name in {names!r}: importlib.import_module(name)\nprint(*sys.modules)"
@@ -77,5 +104,5 @@ def test_importing_pipeline_brings_no_heavy_library_even_indirectly():
 
 def test_no_module_is_named_after_a_library():
     libraries = {"numpy", "sagemaker", "boto3", "botocore", "rich", "typer", "yaml", "pydantic", *HEAVY}
-    named = {path.stem for folder in ("pipeline", "steps", "containers") for path in modules(folder)}
+    named = {path.stem for folder in ("pipeline", "steps", "containers", "infra") for path in modules(folder)}
     assert not named & libraries
