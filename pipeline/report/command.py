@@ -50,6 +50,7 @@ def report(
     output = expanded(output)
     if output is not None and output.is_dir():
         raise ConfigError("--output", f"{output} is a folder", remedy="Name a file.")
+    as_markdown = as_markdown or (output is not None and output.suffix == ".md")
     facts = facts_named(run)
     made = report_of(facts) if run_b is None else comparison_of(facts, facts_named(run_b))
     name = MARKDOWN_NAME if as_markdown else HTML_NAME

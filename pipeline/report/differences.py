@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pipeline.lint.steps import BRANCHES
 from pipeline.report.blocks import Cell, Row, Tone
 from pipeline.report.evaluation_section import condition_name
 from pipeline.report.facts import Facts
@@ -14,6 +16,10 @@ from pipeline.report.wording import short_digest, time_text, value_text
 
 Pair = tuple[str, str]
 NOT_THERE = "–"
+# Of a definition's steps: settings are told as such, from the seals; code by its digest.
+TOLD_ELSEWHERE = re.compile(r"\.(HyperParameters|ContainerArguments|OutputParameters)\b")
+# A digest follows from what else differs.
+DIGEST = re.compile(r"/code/[0-9a-f]{64}\.zip$|^[0-9a-f]{64}$")
 
 
 def configuration_differences(first: Facts, second: Facts) -> dict[str, dict[str, Pair]]:
@@ -23,6 +29,7 @@ def configuration_differences(first: Facts, second: Facts) -> dict[str, dict[str
                        for facts in (first, second)],
         "settings": [_flat(settings_of(facts)) for facts in (first, second)],
         "code": [_code(facts) for facts in (first, second)],
+        "jobs": [_jobs(facts) for facts in (first, second)],
         "inputs": [_inputs(facts) for facts in (first, second)],
         "versions": [versions_of(facts) for facts in (first, second)],
     }  # fmt: skip
@@ -49,6 +56,29 @@ def _flat(settings: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
 def _code(facts: Facts) -> dict[str, str]:
     return {step: short_digest(seals[0].code_sha256) for step, seals in facts.manifests.items()
             if seals and seals[0].code_sha256}  # fmt: skip
+
+
+def _jobs(facts: Facts) -> dict[str, str]:
+    """What else the definition asks for of each step: instances, time limits, spot capacity, gate, retries."""
+    found: dict[str, str] = {}
+    for name, node in facts.graph.items():
+        asked = {key: value for key, value in node.definition.items() if key not in ("Name", "Type", "DependsOn")}
+        arguments = {key: value for key, value in node.arguments.items() if key not in BRANCHES}
+        found |= {path: value for path, value in _leaves({**asked, "Arguments": arguments}, name)
+                  if not TOLD_ELSEWHERE.search(path) and not DIGEST.search(value)}  # fmt: skip
+    return {path.replace(".Arguments.", "."): value for path, value in found.items()}
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Every value that holds no others, by its path."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _leaves(item, f"{path}.{name}")
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _leaves(item, f"{path}[{number}]")
+    else:
+        yield path, value_text(value)
 
 
 def _inputs(facts: Facts) -> dict[str, str]:

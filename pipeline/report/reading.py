@@ -92,12 +92,23 @@ class FileReader:
         facts.manifests.setdefault(step, []).extend(seal for seal in seals if seal is not None)
         facts.corpus = self._model(CorpusSummary, folder / "corpus.json") or facts.corpus
         facts.findings = self._model(CorpusFindings, folder / "findings.json") or facts.findings
-        facts.fertility = self._model(FertilityReport, folder / "fertility.json") or facts.fertility
+        facts.fertility = self._fertility(folder / "fertility.json") or facts.fertility
         facts.adaptation = self._model(Adaptation, folder / "adaptation.json") or facts.adaptation
         facts.evaluation = self._model(Evaluation, folder / "evaluation.json") or facts.evaluation
         self._read_training(step, folder / "training.json")
         if (folder / TELEMETRY_NAME).is_file():
             facts.telemetry[step] = list(self.lines(folder / TELEMETRY_NAME))
+
+    def _fertility(self, path: Path) -> FertilityReport | None:
+        """A report that names what it chose among candidates which were all measured on the held-out text."""
+        report = self._model(FertilityReport, path)
+        if report is None:
+            return None
+        measured = {candidate.name: "heldout" in candidate.texts for candidate in report.candidates}
+        if report.chosen in measured and all(measured.values()):
+            return report
+        self.facts.missing.append(f"{path}: its choice is none of its candidates, or one was not measured.")
+        return None
 
     def _read_training(self, step: str, path: Path) -> None:
         """training.json is of one form for pretraining and of another for fine-tuning."""

@@ -79,7 +79,8 @@ def _text_of(folder: Path) -> tuple[str, str] | None:
 
 def beginning(text: str) -> str:
     """The first words of a text, whole sentences where one ends soon enough."""
-    words = text.split()[:SHOWN_WORDS]
+    # Half a surrogate is no letter that a process could be given.
+    words = text.encode("utf-8", "replace").decode().split()[:SHOWN_WORDS]
     ends = [number for number, word in enumerate(words, 1) if word.endswith((".", "!", "?", "…", "。"))]
     return " ".join(words[: ends[-1]] if ends and ends[-1] > SHOWN_WORDS // 2 else words)
 

@@ -112,8 +112,7 @@ def phase_bands(records: Sequence[TelemetryRecord], summary: PretrainingSummary 
     """Each phase from its first step to its last; of a training that has not ended, as far as it told."""
     if summary is not None:
         bands, start = [], 0
-        for name, phase in summary.phases.items():
-            number = int(name.rpartition("_")[2])
+        for number, phase in enumerate(summary.phases.values(), 1):
             if phase.steps:
                 bands.append(Band(float(start), float(start + phase.steps), PHASE_NAMES.get(number, f"phase {number}")))
             start += phase.steps

@@ -107,6 +107,7 @@ class MadeRun:
         self.folder = folder
         self.evaluation = evaluation(candidate, champion=champion)
         self.training_steps = training_steps
+        self.definition = definition()
         steps = {name: StepRecord(name, kind, SUCCEEDED, seconds=2.5, reason="first run") for name, kind, _, _ in STEPS}
         steps["RegisterModel"] = StepRecord("RegisterModel", "RegisterModel", SUCCEEDED, seconds=0.1,
                                             metric="version 3 PendingManualApproval")  # fmt: skip
@@ -150,7 +151,7 @@ class MadeRun:
             if name == "ContinuedPretraining":
                 lines = "".join(f"{record.model_dump_json()}\n" for record in telemetry(self.training_steps))
                 (target / "telemetry.jsonl").write_text(lines, "utf-8")
-        self.result.definition = keep_definition(self.folder, definition())
+        self.result.definition = keep_definition(self.folder, self.definition)
         self.result.write()
         return self.folder
 

@@ -103,6 +103,7 @@ def test_a_text_begins_with_whole_sentences() -> None:
 def two_runs(tmp_path: Path) -> tuple[Path, Path]:
     first, second = MadeRun(tmp_path / "a", candidate=1.5), MadeRun(tmp_path / "b", candidate=1.25, training_steps=60)
     second.settings = {"ContinuedPretraining": {"seed": 8, "learning_rate": 0.001}}
+    second.definition["Steps"][5]["Arguments"] = {"EnableManagedSpotTraining": True, "HyperParameters": {"seed": "8"}}
     second.result.parameters = {"MaxBitsPerByte": 1.0}
     second.set_gate(1.25, 1.0)
     second.result.exit_code = 2
@@ -119,9 +120,11 @@ def test_a_comparison_says_what_differed_and_what_came_of_it(two_runs: tuple[Pat
         "| ContinuedPretraining.seed | `7` | `8` |",
         "| MaxBitsPerByte | `2` | `1` |", f"| corpus | `{DIGEST[:12]}` | `ffffffffffff` |",
         "| bits per byte, candidate | 1.5000 | 1.2500 | -0.2500 |", "The same in both: code, versions.",
+        "| ContinuedPretraining.EnableManagedSpotTraining | `–` | `true` |",
         "✗ 1.2500 \\<= 1.0000", "| Bits per byte, candidate | 1.5000 → 1.2500 | A → B, -0.2500 |", "A: candidate",
     ):  # fmt: skip
         assert told in text.replace("\\_", "_"), told
+    assert "HyperParameters" not in text
     assert "learning_rate" not in text.split("## Figures")[0]
     whole = page(report)
     # Six curves and the fine-tuning, each with both runs.
