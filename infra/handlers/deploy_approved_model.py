@@ -10,12 +10,13 @@ candidates against, too (pipeline/resolve_inputs.py).
     serves the newest approved version    nothing
     serves another one                    updated: a second fleet beside the first, traffic moves, alarms roll back
     was rolled back from this approval    nothing: the same approval is tried once; reject and approve it to try again
+    was changed by hand since             nothing, until another version is to be served, or this one is approved anew
     failed, or out of service             a person is told
     no version is approved any more       left as it is, and a person is told
 
-Model, endpoint configuration and what was tried are named by package, version, status and settings; two tags of the
-endpoint keep what was tried and told. Each message stays in the queue until the deployment has ended, so that the end
-is told, too.
+Model, endpoint configuration and what was tried are named by package, version, status and settings; tags of the
+endpoint keep what was tried, served and told. Each message stays in the queue until the deployment has ended, so that
+the end is told, too.
 """
 
 from __future__ import annotations
@@ -43,13 +44,14 @@ from infra.handlers.served_endpoint import (
     Settings,
     deployment_name,
     described,
+    name_start,
 )
 
 DETAIL_TYPE = "SageMaker Model Package State Change"
-APPROVED = "Approved"
+APPROVED, PENDING = "Approved", "PendingManualApproval"
 IN_SERVICE = "InService"
 BUSY = ("Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting")
-TRIED_TAG, TOLD_TAG = "langadapt:tried", "langadapt:told"
+TRIED_TAG, SERVED_TAG, TOLD_TAG = "langadapt:tried", "langadapt:served", "langadapt:told"
 
 
 @dataclass(frozen=True)
@@ -86,35 +88,62 @@ def deploy(
     endpoint = endpoints.find()
     if endpoint is not None and endpoint.status in BUSY:
         return Outcome(f"endpoint {settings.endpoint} is {endpoint.status}", waits=True)
+    named = registry.describe(package_arn)
+    if named is not None and named.status == PENDING and not is_served(named, endpoint, settings):
+        return Outcome(f"version {named.version} waits for a decision")
     wanted = newest_approved(registry, settings.group, package_arn)
     if wanted is None:
         return none_approved(endpoint, endpoints, topic, settings)
     name = deployment_name(settings, wanted)
     tried = f"{name} {wanted.decided_at}"
     if endpoint is None:
-        # Somebody may have taken the endpoint away: a version that is registered or rejected does not bring it back.
+        # Somebody may have taken the endpoint away: a rejection of another version does not bring it back.
         if wanted.arn != package_arn:
-            return Outcome(
-                f"there is no endpoint {settings.endpoint}, and version {wanted.version} was approved before"
-            )
+            return Outcome(f"there is no endpoint {settings.endpoint}; version {wanted.version} was approved before")
         endpoints.create(name, wanted, {TRIED_TAG: tried})
         return Outcome(f"endpoint {settings.endpoint} is created with version {wanted.version}", waits=True)
-    served = f"Endpoint {settings.endpoint} serves version {wanted.version} of {settings.group}"
-    if endpoint.status != IN_SERVICE:
-        line = f"Endpoint {settings.endpoint} is {endpoint.status}: {endpoint.failure or 'no reason given'}"
-        remedy = f"Delete it (aws sagemaker delete-endpoint --endpoint-name {settings.endpoint}), mend the cause, then "
-        remedy += f"reject and approve version {wanted.version}."
-        return told(line, remedy, tried, endpoint, endpoints, topic)
-    if endpoint.config == name:
-        return told(served, f"Ask it: langadapt chat --endpoint {settings.endpoint}", tried, endpoint, endpoints, topic)
-    if endpoint.tags.get(TRIED_TAG) == tried:
-        line = f"Endpoint {settings.endpoint}: the update to version {wanted.version} was rolled back"
-        remedy = f"It goes on with {endpoint.config}. Look at its logs and alarms; reject version {wanted.version}, or "
-        remedy += "reject and approve it to try again."
-        return told(line, remedy, tried, endpoint, endpoints, topic)
+    if endpoint.status != IN_SERVICE or endpoint.config == name or endpoint.tags.get(TRIED_TAG) == tried:
+        return ended(endpoint, name, wanted, tried, endpoints, topic, settings)
     endpoints.update(name, wanted)
     endpoints.tag(endpoint, TRIED_TAG, tried)
     return Outcome(f"endpoint {settings.endpoint} is updated to version {wanted.version}", waits=True)
+
+
+def ended(
+    endpoint: Endpoint,
+    name: str,
+    wanted: Package,
+    tried: str,
+    endpoints: Endpoints,
+    topic: Topic,
+    settings: Settings,
+) -> Outcome:
+    """How the deployment of a version has ended. name: of its configuration. Each is told once, and left as it is."""
+    here = f"Endpoint {settings.endpoint}"
+    again = f"reject and approve version {wanted.version}"
+    if endpoint.status != IN_SERVICE:
+        line = f"{here} is {endpoint.status}: {endpoint.failure or 'no reason given'}"
+        remedy = f"Delete it (aws sagemaker delete-endpoint --endpoint-name {settings.endpoint}), mend the cause, then "
+        remedy += f"{again}."
+    elif endpoint.config == name:
+        line = f"{here} serves version {wanted.version} of {settings.group}"
+        remedy = f"Ask it: langadapt chat --endpoint {settings.endpoint}"
+        if endpoint.tags.get(SERVED_TAG) != tried:
+            endpoints.tag(endpoint, SERVED_TAG, tried)
+    elif endpoint.tags.get(SERVED_TAG) == tried:
+        line = f"{here} was changed by hand: it serves {endpoint.config}, not version {wanted.version}"
+        remedy = f"It is left so. To have version {wanted.version} again, {again}."
+    else:
+        line = f"{here}: the update to version {wanted.version} was rolled back"
+        remedy = f"It goes on with {endpoint.config}. Look at its logs and alarms; reject version {wanted.version}, or "
+        remedy += "reject and approve it to try again."
+    return told(line, remedy, tried, endpoint, endpoints, topic)
+
+
+def is_served(package: Package, endpoint: Endpoint | None, settings: Settings) -> bool:
+    """Whether an endpoint serves a version, with whatever settings."""
+    start = f"{name_start(settings.endpoint)}{package.version}-"
+    return endpoint is not None and endpoint.config.startswith(start)
 
 
 def named_package(event: Mapping[str, Any], group: str) -> str:

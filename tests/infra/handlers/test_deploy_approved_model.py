@@ -200,6 +200,46 @@ def test_an_endpoint_that_somebody_took_away_comes_back_by_an_approval_alone(
     assert account.served_version() == 2
 
 
+def test_what_somebody_gave_the_endpoint_by_hand_stays_until_the_next_approval(
+    account: AutomatedAccount, queue: Queue
+) -> None:
+    account.register(1)
+    approved = account.decide(1, "Approved")
+    queue.until_done(approved)
+    account.models["by-hand"], account.configs["by-hand"] = account.sent("CreateModel")[0], {"ModelName": "by-hand"}
+    account.endpoint["EndpointConfigName"] = "by-hand"
+    for _ in range(3):
+        queue.until_done(approved)
+    assert (account.endpoint["EndpointConfigName"], deployments(account), len(account.told)) == ("by-hand", 1, 2)
+    assert account.told[-1][0] == f"Endpoint {NAME} was changed by hand: it serves by-hand, not version 1"
+    account.decide(1, "Rejected")
+    queue.until_done(account.decide(1, "Approved"))
+    assert account.endpoint["EndpointConfigName"].startswith(f"{NAME}-v1-")
+
+
+def test_a_version_that_is_registered_changes_nothing(
+    account: AutomatedAccount, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even where the settings have changed meanwhile, which the next decision brings to the endpoint."""
+    account.register(1)
+    queue.until_done(account.decide(1, "Approved"))
+    monkeypatch.setenv("SETTINGS", json.dumps(SETTINGS | {"instance_type": "ml.g6e.xlarge"}))
+    account.register(2)
+    queue.until_done(package_event(2, "PendingManualApproval"))
+    assert deployments(account) == 1
+    queue.until_done(account.decide(2, "Rejected"))
+    assert (deployments(account), account.served_version()) == (2, 1)
+    assert account.configs[account.endpoint["EndpointConfigName"]]["InstanceType"] == "ml.g6e.xlarge"
+
+
+def test_an_approval_that_is_taken_back_counts_as_a_rejection(account: AutomatedAccount, queue: Queue) -> None:
+    for version in (1, 2):
+        account.register(version)
+        queue.until_done(account.decide(version, "Approved"))
+    queue.until_done(account.decide(2, "PendingManualApproval"))
+    assert account.served_version() == 1
+
+
 def test_a_deployment_that_broke_off_goes_on(account: AutomatedAccount, queue: Queue) -> None:
     account.register(1)
     event = account.decide(1, "Approved")
