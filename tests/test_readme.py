@@ -1,23 +1,19 @@
 """Every command that the README shows is run, in its order, on the sample and a DAG of seconds a step."""
 
 import functools
-import json
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 
-import boto3
 import pytest
-from account_stand_in import AccountStandIn, account_stand_in
-from sagemaker_stub import sagemaker_stub
-from stub_executions import add_execution, ending, serve_run
+from account_stand_in import AccountStandIn
+from reader_account import answering, own_account
+from shown_commands import commands_of, kind_of
 from transformers import AutoModelForCausalLM
 from workplace import PRESET, ROOT, Workplace, fill_workplace
 
-from pipeline.config import load_config
 from pipeline.local.run import STEP_MODULES
 from steps.contract import EXIT_DONE
 
@@ -35,18 +31,11 @@ README_WORDS = {
     "own.yaml": "{folder}/own.yaml",
     "base_model": "{folder}/base",
 }
-# Commands that an AWS account answers: moto's server, or for what moto does not have a stub of the service.
-ACCOUNT_COMMANDS = ("push", "upsert", "start", "executions", "schedule", "models --remote")
-STUBBED_COMMANDS = ("status", "logs", "stop", "retry")
 
 
 def readme_commands() -> list[str]:
     """Every langadapt and python -m command that the README shows, in its order."""
-    text = (ROOT / "README.md").read_text("utf-8")
-    found = re.findall(
-        r"^    ((?:langadapt|python -m) .+)$|`((?:langadapt|python -m) [^`]+)`", text, flags=re.MULTILINE
-    )
-    return list(dict.fromkeys((block or inline).split("  #")[0].strip() for block, inline in found))
+    return commands_of(ROOT / "README.md")
 
 
 @pytest.fixture(scope="module")
@@ -63,34 +52,8 @@ def place(tmp_path_factory: pytest.TempPathFactory, make_tiny_llama) -> Workplac
 
 @pytest.fixture(scope="module")
 def account(place: Workplace) -> Iterator[AccountStandIn]:
-    """An account with the bucket that the README's own.yaml names, which is the preset of seconds with its section."""
-    text = (ROOT / "README.md").read_text("utf-8")
-    section = next(block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if block.startswith("aws:"))
-    (place.folder / "own.yaml").write_text(PRESET.read_text("utf-8") + section, "utf-8")
-    settings = load_config(file=place.folder / "own.yaml").aws
-    with account_stand_in() as served:
-        client = boto3.client("s3", region_name=settings.region, endpoint_url=served.environment["AWS_ENDPOINT_URL"],
-                              aws_access_key_id="stand-in", aws_secret_access_key="stand-in")  # fmt: skip
-        where = {"LocationConstraint": settings.region}
-        client.create_bucket(Bucket=settings.bucket, CreateBucketConfiguration=where)  # type: ignore[typeddict-item]
+    with own_account(place.folder) as served:
         yield served
-
-
-@contextmanager
-def answering(command: str, place: Workplace, account: AccountStandIn) -> Iterator[dict[str, str]]:
-    """Variables with which a command finds who answers it; none for one that needs no account."""
-    if command in ACCOUNT_COMMANDS:
-        yield account.environment
-    elif command in STUBBED_COMMANDS:
-        with sagemaker_stub() as stub:
-            definition = json.loads((place.run_folder / place.execution()["definition"]).read_bytes())
-            serve_run(stub, place.run_folder, definition)
-            stub.streams["/aws/sagemaker/TrainingJobs", "job-FineTune/algo-1-1700000000"] = ["metrics: loss=2.5"]
-            if command in ("stop", "retry"):
-                add_execution(stub, ending(stub)[:1] if command == "stop" else ending(stub, train="Failed")[-1:])
-            yield stub.environment
-    else:
-        yield {}
 
 
 # As `python -m` runs each, but in one process: seven would import torch seven times.
@@ -132,8 +95,7 @@ def test_the_commands_of_the_readme(
     if words[0] == "run" and "--help" not in words:
         # A registry of its own: no candidate of this test is better than the version that another command approves.
         words += ["--config", str(PRESET), "--registry", str(place.folder / "registry-of-readme")]
-    name_of_command = f"{words[0]} --remote" if "--remote" in words else words[0]
-    with answering(name_of_command, place, account) as variables:
+    with answering(kind_of(words), place, account) as variables:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         shown = place.langadapt(*words)
