@@ -19,7 +19,12 @@ from pipeline.__main__ import app
 
 ROOT = Path(__file__).parents[1]
 # What docs/bad-inputs.md shows is wrong on purpose, and has its own test.
-PAGES = sorted({*ROOT.glob("docs/*.md"), *ROOT.glob("README.*.md")} - {ROOT / "docs" / "bad-inputs.md"})
+PAGES = sorted(
+    {*ROOT.glob("docs/*.md"), *ROOT.glob("README.*.md"), ROOT / "infra" / "README.md"}
+    - {ROOT / "docs" / "bad-inputs.md"}
+)
+# What the variable of infra/README.md may hold; docs/aws-smoke.md states its own.
+ANY_ACCOUNT = "--preset aws-smoke"
 COMMANDS = typer.main.get_command(app)
 # Words that stand for the reader's own where a number or a known word is asked for.
 WORDS = {"NUMBER": "1", "STEP": "FineTune", "{step}": "FineTune"}
@@ -41,7 +46,7 @@ def shown() -> list[tuple[str, str]]:
     found = []
     for page in PAGES:
         account = re.search(r'^    ACCOUNT="(.+)"$', page.read_text("utf-8"), flags=re.MULTILINE)
-        filled = account[1] if account else ""
+        filled = account[1] if account else ANY_ACCOUNT
         found += [(page.name, command.replace("$ACCOUNT", filled)) for command in commands_of(page)]
     return [(page, command) for page, command in found if "..." not in command]
 

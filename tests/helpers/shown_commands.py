@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 PROGRAMS = "langadapt|python -m"
-SHOWN = re.compile(rf"^    ((?:{PROGRAMS}) .+)$|`((?:{PROGRAMS}) [^`]+)`", re.MULTILINE)
+# In a line of its own, also below an item of a list.
+SHOWN = re.compile(rf"^(?: {{4}}| {{8}})((?:{PROGRAMS}) .+)$|`((?:{PROGRAMS}) [^`]+)`", re.MULTILINE)
 
 
 def commands_of(page: Path) -> list[str]:
