@@ -121,7 +121,8 @@ def run(
             if quiet and result.failure:
                 print(f"error: {result.failure}", file=sys.stderr)
             above = [] if quiet else ["", *tokenizer_lines(result)]
-            print("\n".join([*above, *summary_lines(result, registry_folder), *filter(None, [report_line])]))
+            *lines, last = summary_lines(result, registry_folder)
+            print("\n".join([*above, *lines, *filter(None, [report_line]), last]))
     if result.left_working:
         leave_at_once(result.exit_code or 0)
     return result.exit_code or 0

@@ -40,11 +40,26 @@ def test_every_step_did_its_work(place: Workplace) -> None:
         assert manifest.metrics
 
 
-def test_the_summary_ends_with_its_five_lines(place: Workplace) -> None:
-    lines = (place.folder / "summary.txt").read_text().splitlines()[-5:]
-    beginnings = ["fertility:", "bits per byte:", "gate open:", "model version:", "run folder:"]
-    assert [line.startswith(beginning) for line, beginning in zip(lines, beginnings, strict=True)] == [True] * 5
+def test_the_summary_ends_with_its_six_lines(place: Workplace) -> None:
+    lines = (place.folder / "summary.txt").read_text().splitlines()[-6:]
+    beginnings = ["fertility:", "bits per byte:", "gate open:", "model version:", "report:", "run folder:"]
+    assert [line.startswith(beginning) for line, beginning in zip(lines, beginnings, strict=True)] == [True] * 6
     assert "langadapt models approve 1" in lines[3]
+
+
+def test_the_run_leaves_its_report(place: Workplace) -> None:
+    """Every figure of its first screen is the run's own."""
+    report = (place.run_folder / "report.md").read_text("utf-8")
+    evaluation = Evaluation.model_validate_json((place.output("Evaluate") / "evaluation.json").read_bytes())
+    bits = evaluation.bits_per_byte
+    fertility = json.loads((place.output("TrainTokenizer") / "fertility.json").read_bytes())["tokens_per_word"]
+    assert f"{bits.base:.4f} → {bits.pretrained:.4f} → {bits.candidate:.4f}" in report
+    assert f"{fertility['base']:.2f} → {fertility['chosen']:.2f}" in report
+    assert "as each tokenizer reads it" in report
+    page = (place.run_folder / "report.html").read_text("utf-8")
+    assert page.count("<svg") == 12
+    assert page.count('class="token ') > 50
+    assert "Files that are not there" not in page
 
 
 def test_status_of_an_execution_on_sagemaker_prints_the_rows_of_the_same_run_here(
@@ -267,7 +282,7 @@ def test_an_ablation_carries_the_base_tokenizer_through_the_same_documents(place
     shown = (
         f"tokenizer:      base's own {measured.base_tokenizer:.4f} -> new {measured.new_tokenizer:.4f} bits per byte"
     )
-    assert ablated.stdout.splitlines()[-4].startswith(shown)
+    assert ablated.stdout.splitlines()[-5].startswith(shown)
     version = json.loads(place.langadapt("models", "show", str(len(place.versions())), "--json").stdout)
     assert float(version["metadata"]["ablation.improvement"]) == pytest.approx(measured.improvement, abs=1e-4)
     assert place.run(*ablation).returncode == EXIT_DONE
