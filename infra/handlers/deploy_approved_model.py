@@ -135,8 +135,9 @@ def ended(
         remedy = f"It is left so. To have version {wanted.version} again, {again}."
     else:
         line = f"{here}: the update to version {wanted.version} was rolled back"
-        remedy = f"It goes on with {endpoint.config}. Look at its logs and alarms; reject version {wanted.version}, or "
-        remedy += "reject and approve it to try again."
+        remedy = f"{endpoint.failure}\n" if endpoint.failure else ""
+        remedy += f"It goes on with {endpoint.config}. Look at its logs and alarms; reject version {wanted.version}, "
+        remedy += "or reject and approve it to try again."
     return told(line, remedy, tried, endpoint, endpoints, topic)
 
 

@@ -151,6 +151,7 @@ def test_a_failed_update_is_rolled_back_and_told_once(account: AutomatedAccount,
         queue.until_done(approved, failure="an alarm went off")
     assert (account.served_version(), deployments(account)) == (1, 2)
     assert [subject for subject, _ in account.told[1:]] == [f"Endpoint {NAME}: the update to version 2 was rolled back"]
+    assert "an alarm went off" in account.told[1][1]
     account.decide(2, "Rejected")
     queue.until_done(account.decide(2, "Approved"))
     assert (account.served_version(), deployments(account)) == (2, 3)
