@@ -15,10 +15,15 @@ IN_ECR = re.compile(r"(?P<account>\d{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z
 BY_ARN = re.compile(r"arn:[a-z-]+:(lambda|kms):(?P<region>[a-z0-9-]+):(?P<account>\d{12}):")
 
 
-def is_elsewhere(address: str, region: str) -> bool:
-    """Whether an image in ECR, or a function or key by its ARN, is known to lie in another region."""
+def region_of(address: str) -> str:
+    """The region of an image in ECR, or of a function or key by its ARN; empty of all else, and of placeholders."""
     found = IN_ECR.match(address) or BY_ARN.match(address)
-    return found is not None and found["account"] != PLACEHOLDER_ACCOUNT and found["region"] != region
+    return "" if found is None or found["account"] == PLACEHOLDER_ACCOUNT else found["region"]
+
+
+def is_elsewhere(address: str, region: str) -> bool:
+    """Whether it is known to lie in another region."""
+    return region_of(address) not in ("", region)
 
 
 def check_regions(aws: AwsSection) -> None:

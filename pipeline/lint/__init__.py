@@ -16,6 +16,7 @@ from pipeline.lint.finding import Finding
 from pipeline.lint.form import MAX_DEFINITION_CHARACTERS, PARAMETER_TYPES, form_findings
 from pipeline.lint.gate_rules import gate_findings
 from pipeline.lint.job_rules import job_findings
+from pipeline.lint.region_rules import region_findings
 from pipeline.lint.samples import SAMPLE_JOB_NAME, Samples
 from pipeline.lint.steps import ListedStep, in_order, list_steps
 from pipeline.lint.structure import structure_findings
@@ -78,7 +79,7 @@ def _step_findings(definition: Mapping[str, Any]) -> Iterator[Finding]:
     yield from findings
     samples = Samples({name: parameter_sample(entry) for name, entry in declared.items()}, steps)
     types = {name: str(entry.get("Type")) for name, entry in declared.items()}
-    whole: list[ListedStep] = []
+    whole: list[tuple[ListedStep, Mapping[str, Any]]] = []
     for step in ordered:
         resolved = samples.resolve_step(step)
         of_shapes = [
@@ -89,7 +90,7 @@ def _step_findings(definition: Mapping[str, Any]) -> Iterator[Finding]:
         if any(finding.limit in CONTAINER_LIMITS for finding in of_shapes):
             yield from of_shapes
             continue
-        whole.append(step)
+        whole.append((step, resolved))
         of_jobs = list(job_findings(step, resolved, declared))
         # Where a rule says what is wrong, the shape need not say it again.
         named = {finding.path for finding in of_jobs}
@@ -98,7 +99,8 @@ def _step_findings(definition: Mapping[str, Any]) -> Iterator[Finding]:
         yield from cache_findings(step, resolved, steps)
         yield from gate_findings(step, resolved, types)
     yield from samples.findings
-    yield from writer_findings(whole)
+    yield from writer_findings([step for step, _ in whole])
+    yield from region_findings(whole)
 
 
 def parameter_sample(declaration: Mapping[str, Any]) -> Any:

@@ -1,5 +1,6 @@
 """The lint of whole definitions: each seeded mistake is found, and named so that a person can mend it."""
 
+import copy
 import json
 import random
 
@@ -331,6 +332,26 @@ def every_place(value, keys):
     for key, item in items:
         yield (*keys, key)
         yield from every_place(item, (*keys, key))
+
+
+def test_images_and_functions_of_several_regions_are_told(definition):
+    elsewhere = f"123456789012.dkr.ecr.eu-west-1.amazonaws.com/own@sha256:{'1' * 64}"
+    function = "arn:aws:lambda:us-west-2:123456789012:function:own"
+    changed = copy.deepcopy(definition)
+    # Placeholders may be of any region.
+    next(entry for entry in changed["Parameters"] if entry["Name"] == "ImageUri")["DefaultValue"] = elsewhere
+    assert lint_definition(json.dumps(changed)) == []
+    changed["Steps"][0]["FunctionArn"] = function
+    (found,) = lint_definition(json.dumps(changed))
+    assert str(found) == (
+        f"$.Steps[0].FunctionArn (ResolveInputs): {function}; limit region eu-west-1, where the others lie. "
+        "Copy or deploy it there."
+    )
+    changed["Steps"][0]["FunctionArn"] = function.replace("us-west-2", "eu-west-1")
+    register = changed["Steps"][-1]["Arguments"]["IfSteps"][0]["Arguments"]["InferenceSpecification"]
+    register["Containers"][0]["Image"] = elsewhere.replace("eu-west-1", "us-west-2")
+    (found,) = lint_definition(json.dumps(changed))
+    assert found.path.endswith(".IfSteps[0].Arguments.InferenceSpecification.Containers[0].Image")
 
 
 def test_a_member_that_stands_twice_and_a_text_without_end_are_refused():
