@@ -75,6 +75,11 @@ class EnvironmentConfig(Section):
             if not zone.startswith(self.region) or len(zone) != len(self.region) + 1:
                 limit = f"a zone of {self.region}, such as {self.region}a"
                 raise ConfigError("network.availability_zones", zone, limit=limit, remedy="Name zones of the region.")
+        for field, image in (("image.uri", self.image.uri), ("serving_image_uri", self.serving_image_uri)):
+            # ACCOUNT.dkr.ecr.REGION.amazonaws.com/...
+            if image is not None and image.split(".")[3] != self.region:
+                limit = f"an image in {self.region}, where SageMaker looks for it"
+                raise ConfigError(field, image, limit=limit, remedy="Copy it into a repository of the region.")
         if self.approval and self.approval.action == "deploy" and self.serving_image_uri is None:
             remedy = "Name serving_image_uri, or set approval.action to notify."
             limit = "an image that serves with approval.action deploy"

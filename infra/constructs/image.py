@@ -101,6 +101,8 @@ class Image(Construct):
             self, "Policy", roles=[role],
             statements=[
                 allow(actions=["s3:GetObject", "s3:GetObjectVersion"], resources=[context_arn]),
+                # CodeBuild asks for its group to be made, also where it is there.
+                allow(actions=["logs:CreateLogGroup"], resources=[workloads.log_group.log_group_arn]),
                 allow(actions=["ecr:GetAuthorizationToken"], resources=["*"]),
                 allow(actions=PUSH_ACTIONS, resources=[self.repository.repository_arn]),
                 allow(actions=["kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey"], resources=[storage.key.key_arn]),

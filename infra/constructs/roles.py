@@ -111,8 +111,8 @@ class PipelineRole(Construct):
             self, "Role", description="langadapt: drives the pipeline",
             assumed_by=service_trust(SAGEMAKER, source_arn=arn(self, service="sagemaker", resource="*")),
         )  # fmt: skip
-        # The gate's numbers and those of a model version are read from the steps' files by the pipeline itself.
-        storage.let_read(self.role, patterns=["runs/*"])
+        # The pipeline itself reads the gate's numbers from the steps' files, and registers what it can see.
+        storage.let_read(self.role, patterns=["runs/*", "models/*"])
         storage.let_encrypt_volumes(self.role)
         self.own_policy = self.role.node.find_child("DefaultPolicy")
         processing, training = (

@@ -6,7 +6,7 @@ from environments import synthesised_once, templates
 
 @pytest.fixture(scope="session")
 def assembly(tmp_path_factory, worker_id):
-    """The cloud assembly's folder: langadapt-full (every option on), langadapt-bare (off), and the shipped ones."""
+    """The cloud assembly's folder: langadapt-full (every option on), langadapt-bare (off), langadapt-dev."""
     base = tmp_path_factory.getbasetemp()
     return synthesised_once((base if worker_id == "master" else base.parent) / "synthesised")
 

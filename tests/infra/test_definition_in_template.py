@@ -9,7 +9,7 @@ from template_definition import BUILT_IMAGE, definition, definition_text, names_
 
 from pipeline.lint import check_definition
 
-STACKS = ("langadapt-bare", "langadapt-dev", "langadapt-full", "langadapt-prod")
+STACKS = ("langadapt-bare", "langadapt-dev", "langadapt-full")
 STEPS = [
     "ResolveInputs", "PrepareCorpus", "TrainTokenizer", "TokenizeCorpus", "AdaptVocabulary", "ContinuedPretraining",
     "FineTune", "Evaluate", "QualityGate",

@@ -28,8 +28,14 @@ BAD = {
     "a misspelt key of an option": (
         {"budget": {"monthly_usd": 5, "stop_at": 9}}, "budget.stop_at: no such field. Did you mean stop_at_percent?",
     ),
-    "an image by its tag": ({"image": {"uri": "123456789012.dkr.ecr.us-west-2.amazonaws.com/l:1"}}, "image.uri: "),
+    "an image by its tag": ({"image": {"uri": "123456789012.dkr.ecr.eu-west-1.amazonaws.com/l:1"}}, "image.uri: "),
     "a base by its tag": ({"image": {"base": "public.ecr.aws/x/pytorch:2.14"}}, "image.base: "),
+    "an image of another region": (
+        {"image": {"uri": f"123456789012.dkr.ecr.us-west-2.amazonaws.com/l@{DIGEST}"}}, "image.uri: 123456789012.dkr",
+    ),
+    "a server of another region": (
+        {"serving_image_uri": f"123456789012.dkr.ecr.us-west-2.amazonaws.com/l@{DIGEST}"}, "serving_image_uri: 123456",
+    ),
     "no image": ({"image": {}}, "image: neither base nor uri; limit one of base and uri."),
     "two images": (
         {"image": {"base": f"public.ecr.aws/x/pytorch@{DIGEST}", "uri": BARE["image"]["uri"]}},
@@ -48,11 +54,11 @@ BAD = {
     "a negative budget": ({"budget": {"monthly_usd": -1}}, "budget.monthly_usd: -1; limit greater than 0."),
     "an infinite budget": ({"budget": {"monthly_usd": float("inf")}}, "budget.monthly_usd: inf; limit "),
     "a zone of another region": (
-        {"network": {"availability_zones": ["eu-west-1a"]}}, "network.availability_zones: eu-west-1a; limit a zone",
+        {"network": {"availability_zones": ["us-west-2a"]}}, "network.availability_zones: us-west-2a; limit a zone",
     ),
     "a network without zones": ({"network": {"availability_zones": []}}, "network.availability_zones: []; limit "),
     "a range that is too small": (
-        {"network": {"cidr": "10.0.0.0/28", "availability_zones": ["us-west-2a"]}}, "network.cidr: '10.0.0.0/28'; ",
+        {"network": {"cidr": "10.0.0.0/28", "availability_zones": ["eu-west-1a"]}}, "network.cidr: '10.0.0.0/28'; ",
     ),
     "deployment without a server": (
         {"approval": {"action": "deploy"}}, "serving_image_uri: not set; limit an image that serves",

@@ -13,7 +13,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # parliament asks for pkg_resources
     from parliament import analyze_policy_string
 
-STACKS = ("langadapt-bare", "langadapt-dev", "langadapt-full", "langadapt-prod")
+STACKS = ("langadapt-bare", "langadapt-dev", "langadapt-full")
 MOST_ACKNOWLEDGED_RESOURCES = 8
 RETAINED = {"AWS::S3::Bucket", "AWS::KMS::Key", "AWS::SageMaker::ModelPackageGroup"}
 # Policies of identities, and of what they are used on, by the member that holds them.
@@ -45,7 +45,7 @@ def acknowledged(assembly, stack):
     return {path: rules for path, rules in found.items() if rules}
 
 
-def test_shipped_environments_and_both_extremes_are_synthesised(stack_templates):
+def test_both_extremes_are_synthesised(stack_templates):
     assert tuple(stack_templates) == STACKS
     kinds = {name: {entry["Type"] for entry in template["Resources"].values()}
              for name, template in stack_templates.items()}  # fmt: skip
@@ -55,7 +55,7 @@ def test_shipped_environments_and_both_extremes_are_synthesised(stack_templates)
     assert not optional & kinds["langadapt-bare"]
 
 
-@pytest.mark.parametrize("stack", ["langadapt-bare", "langadapt-full"])
+@pytest.mark.parametrize("stack", ["langadapt-full", pytest.param("langadapt-bare", marks=pytest.mark.verify)])
 def test_cfn_lint_finds_no_error(assembly, stack, stack_templates):
     text = (assembly / f"{stack}.template.json").read_text(encoding="utf-8")
     region = (FULL if stack == "langadapt-full" else BARE)["region"]

@@ -91,6 +91,16 @@ def test_cdks_own_checker_finds_no_error(tmp_path: Path) -> None:
           finished.returncode == EXIT_DONE and not sum(checkers.values()))  # fmt: skip
 
 
+def test_what_is_to_be_deleted_is_and_what_is_adopted_is_not_made(tmp_path: Path) -> None:
+    values = {**BARE, "removal": "delete", "adopt_model_package_group": True}
+    assert synthesise([environment_file(tmp_path, values)], tmp_path / "cdk.out").returncode == EXIT_DONE
+    template = templates(tmp_path / "cdk.out")["langadapt-bare"]
+    kept = [name for name, entry in template["Resources"].items() if entry.get("DeletionPolicy") == "Retain"]
+    groups = resources(template, "AWS::SageMaker::ModelPackageGroup")
+    prove("resources kept by `removal: delete`, groups made beside an adopted one", (len(kept), len(groups)), "(0, 0)",
+          not kept and not groups)  # fmt: skip
+
+
 def test_a_wildcard_without_a_reason_stops_the_synthesis(tmp_path: Path) -> None:
     surroundings = {**os.environ, "CDK_VALIDATION": "false", "CDK_OUTDIR": str(tmp_path / "cdk.out")}
     command = [sys.executable, "-c", PLANTED, str(environment_file(tmp_path, BARE))]
