@@ -122,6 +122,9 @@ def _denied(message: str, subject: str, service: str, operation: str, code: str,
     if resource:
         value += f" on {resource['resource'].rstrip('.,')}"
     remedy = f"Allow {action} in its policies."
+    if action == "s3:GetObject":
+        # S3 does not tell who may not list a bucket that an object is missing.
+        remedy = "Allow s3:GetObject, and s3:ListBucket: without it a missing object is answered so, too."
     if "explicit deny" in message:
         remedy = f"A policy denies {action} explicitly: take that statement out."
     return AwsError(subject, value, remedy=remedy, kind="permission", code=code, action=action, caller=who)

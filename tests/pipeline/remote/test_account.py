@@ -77,7 +77,8 @@ def test_attempts_are_bounded_where_the_user_has_set_nothing(monkeypatch: pytest
     ("service", "operation", "message", "line"),
     [
         ("s3", "HeadObject", "Forbidden",
-         "s3 HeadObject: arn:me may not s3:GetObject. Allow s3:GetObject in its policies."),
+         "s3 HeadObject: arn:me may not s3:GetObject. Allow s3:GetObject, and s3:ListBucket: without it a missing "
+         "object is answered so, too."),
         ("s3", "PutObject", "Access Denied",
          "s3 PutObject: arn:me may not s3:PutObject. Allow s3:PutObject in its policies."),
         ("sagemaker", "CreatePipeline",
