@@ -53,8 +53,11 @@ def environment_file(folder, values):
     return file
 
 
-def synthesise(files, output, **variables):
-    """Runs the app as a person does, without credentials; returns the finished process."""
+def synthesise(files, output, prefix=(), **variables):
+    """Runs the app as a person does, without credentials; returns the finished process.
+
+    prefix: words before the command, such as those that take the network away.
+    """
     hidden = ("AWS_", "CDK_")
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
     surroundings |= {"JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1", "CDK_VALIDATION": "false"}
