@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from aws_cdk import Aws, CfnOutput, RemovalPolicy, Stack, Tags
@@ -89,14 +90,15 @@ class LangadaptStack(Stack):
             image_repositories=repositories, endpoint_name=endpoint_name(environment),
         )  # fmt: skip
 
-        CfnOutput(self, "BucketName", value=storage.bucket.bucket_name)
+        names = {
+            "aws.bucket": storage.bucket.bucket_name, "aws.kms_key_id": storage.key.key_arn,
+            "aws.role_arn": jobs.role.role_arn,
+            "aws.resolve_inputs_function_arn": resolve_inputs.function.function_arn, "aws.image_uri": image_uri,
+            "serving.image_uri": serving_image_uri,
+        }  # fmt: skip
+        CfnOutput(self, "CommandLine", value=command_line(environment, names),
+                  description="what langadapt's commands take to work with this pipeline")  # fmt: skip
         CfnOutput(self, "OperatorsPolicy", value=operators.policy.managed_policy_arn)
-        CfnOutput(
-            self, "CommandLine", description="what langadapt's commands take to work with this pipeline",
-            value=command_line(environment, bucket=storage.bucket.bucket_name, role_arn=jobs.role.role_arn,
-                               function_arn=resolve_inputs.function.function_arn, image_uri=image_uri,
-                               key_arn=storage.key.key_arn, serving_image_uri=serving_image_uri),
-        )  # fmt: skip
         for name, value in {"langadapt:environment": environment.name, **environment.tags}.items():
             Tags.of(self).add(name, value)
 
@@ -122,18 +124,13 @@ def endpoint_name(environment: EnvironmentConfig) -> str | None:
     return (option.endpoint_name or environment.name) if option and option.action == "deploy" else None
 
 
-def command_line(environment: EnvironmentConfig, **names: str) -> str:
-    """Options of `langadapt start` and the other commands that make them work with the deployed pipeline."""
+def command_line(environment: EnvironmentConfig, names: Mapping[str, str]) -> str:
+    """Options of `langadapt start` and the other commands. names: by setting, what the stack has made."""
     settings = {
         "aws.region": environment.region,
         "aws.pipeline_name": environment.name,
         "aws.model_package_group": environment.name,
-        "aws.bucket": names["bucket"],
-        "aws.kms_key_id": names["key_arn"],
-        "aws.role_arn": names["role_arn"],
-        "aws.resolve_inputs_function_arn": names["function_arn"],
-        "aws.image_uri": names["image_uri"],
-        "serving.image_uri": names["serving_image_uri"],
+        **names,
     }
     source = f"--preset {environment.preset}" if environment.preset else "--config FILE"
     own = [f"--set {setting}" for setting in environment.set]

@@ -5,9 +5,12 @@ import re
 
 import pytest
 from environments import resources
+from policy_simulation import ResolvedTemplate
 from template_definition import BUILT_IMAGE, definition, definition_text, names_of, placed_archives
 
+from pipeline.config import load_config
 from pipeline.lint import check_definition
+from pipeline.remote.placeholders import refuse_placeholders
 
 STACKS = ("langadapt-bare", "langadapt-dev", "langadapt-full")
 STEPS = [
@@ -81,3 +84,14 @@ def test_nothing_expires_that_a_cache_or_a_model_version_points_to(stack_templat
     assert any("AbortIncompleteMultipartUpload" in rule for rule in rules)
     models = [step for step in definition(template)["Steps"] if step["Name"] == "FineTune"]
     assert "/langadapt/models" in json.dumps(models[0]["Arguments"]["OutputDataConfig"])
+
+
+def test_the_command_line_that_it_tells_has_all_names_of_the_account(stack_templates):
+    template = stack_templates["langadapt-bare"]
+    words = ResolvedTemplate(template).resolved(template["Outputs"]["CommandLine"]["Value"]).split(" ")
+    assert words[:2] == ["--preset", "aws-smoke"]
+    config = load_config("aws-smoke", overrides=[word for word in words[2:] if word != "--set"])
+    refuse_placeholders(config)
+    bucket, function_arn = names_of(template)
+    assert (config.aws.bucket, config.aws.resolve_inputs_function_arn) == (bucket, function_arn)
+    assert config.aws.pipeline_name == config.aws.model_package_group == "langadapt-bare"
