@@ -18,20 +18,21 @@ IMAGE_MEMBERS = {
 
 
 def region_findings(steps: Sequence[tuple[ListedStep, Mapping[str, Any]]]) -> Iterator[Finding]:
-    """Each image and function that lies in another region than most; of as many, than the first.
+    """Each image and function that lies in another region than the pipeline's first function, which is where the
+    pipeline lies; without a function, in another than most.
 
     steps: each with its resolved arguments.
     """
     places = [(step, path, address) for step, resolved in steps for path, address in _addresses(step, resolved)
               if region_of(address)]  # fmt: skip
-    counted = Counter(region_of(address) for _, _, address in places)
-    if len(counted) < 2:
+    if not places:
         return
-    usual = counted.most_common(1)[0][0]
+    functions = [region_of(address) for step, _, address in places if step.type == "Lambda"]
+    region = (functions or [Counter(region_of(address) for _, _, address in places).most_common(1)[0][0]])[0]
+    there = next(path for _, path, address in places if region_of(address) == region)
     for step, path, address in places:
-        if region_of(address) != usual:
-            limit = f"region {usual}, where the others lie"
-            yield Finding(path, address, limit, "Copy or deploy it there.", step.name)
+        if region_of(address) != region:
+            yield Finding(path, address, f"region {region}, as of {there}", "Copy or deploy it there.", step.name)
 
 
 def _addresses(step: ListedStep, resolved: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

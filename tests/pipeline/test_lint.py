@@ -342,16 +342,20 @@ def test_images_and_functions_of_several_regions_are_told(definition):
     next(entry for entry in changed["Parameters"] if entry["Name"] == "ImageUri")["DefaultValue"] = elsewhere
     assert lint_definition(json.dumps(changed)) == []
     changed["Steps"][0]["FunctionArn"] = function
-    (found,) = lint_definition(json.dumps(changed))
-    assert str(found) == (
-        f"$.Steps[0].FunctionArn (ResolveInputs): {function}; limit region eu-west-1, where the others lie. "
-        "Copy or deploy it there."
+    found = lint_definition(json.dumps(changed))
+    assert str(found[0]) == (
+        f"$.Steps[1].Arguments.AppSpecification.ImageUri (PrepareCorpus): {elsewhere}; limit region us-west-2, as of "
+        "$.Steps[0].FunctionArn. Copy or deploy it there."
     )
+    assert len(found) == 7
     changed["Steps"][0]["FunctionArn"] = function.replace("us-west-2", "eu-west-1")
     register = changed["Steps"][-1]["Arguments"]["IfSteps"][0]["Arguments"]["InferenceSpecification"]
     register["Containers"][0]["Image"] = elsewhere.replace("eu-west-1", "us-west-2")
     (found,) = lint_definition(json.dumps(changed))
     assert found.path.endswith(".IfSteps[0].Arguments.InferenceSpecification.Containers[0].Image")
+    # Without a function, most tell.
+    changed["Steps"][0]["FunctionArn"] = definition["Steps"][0]["FunctionArn"]
+    assert [found.path for found in lint_definition(json.dumps(changed))] == [found.path]
 
 
 def test_a_member_that_stands_twice_and_a_text_without_end_are_refused():

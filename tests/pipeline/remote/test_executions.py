@@ -58,8 +58,12 @@ def test_a_start_that_cannot_be_is_refused_before_it_is_sent(
 def test_a_value_that_a_step_would_be_refused_for_is_refused_before_it_is_sent(
     stub: SageMakerStub, langadapt, compiled_text
 ) -> None:
-    stub.deploy(json.loads(compiled_text("laptop")))
+    function = "arn:aws:lambda:us-west-2:123456789012:function:own"
+    deployed = compiled_text("laptop", f"aws.resolve_inputs_function_arn={function}")
+    elsewhere = f"ImageUri=123456789012.dkr.ecr.eu-west-1.amazonaws.com/own@sha256:{'1' * 64}"
+    stub.deploy(json.loads(deployed))
     for words, line in {
+        (elsewhere,): f"{elsewhere.partition('=')[2]}; limit region us-west-2, as of $.Steps[0].FunctionArn as",
         ("ContinuedPretrainingInstanceType=ml.foo.large",): "ml.foo.large; limit one of the 225 values of Training",
         ("MaxBitsPerByte=0.9", "ContinuedPretrainingInstanceCount=0"):
             "0; limit 1 to 1000 as $.Steps[5].Arguments.ResourceConfig.InstanceCount (ContinuedPretraining). Change",
