@@ -50,6 +50,9 @@ def definition_findings(
     if preset or config or overrides:
         remedy = "Name a file, or a configuration to compile."
         raise ConfigError("check", str(file), limit="a file or --preset, --config and --set", remedy=remedy)
+    if file.suffix in (".yaml", ".yml"):
+        value = f"{file} is a configuration by its name"
+        raise ConfigError("check", value, limit="a definition's JSON", remedy=f"Check it with --config {file}.")
     return str(file), lint_definition(definition_text(file, "check"), str(file))
 
 
