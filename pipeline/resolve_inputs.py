@@ -26,6 +26,8 @@ RUNNING_STATES = ("Executing", "Stopping")
 BASE_MODEL = "base_model"
 # What `langadapt push` names by its content (pipeline/remote/push.py).
 PUSHED = re.compile(r"(.+/)?inputs/[a-z_]+/[0-9a-f]{64}/?")
+# Such a folder, or the list beside it, seen from the folder that they lie in.
+PUSHED_BELOW = re.compile(r"([0-9a-f]{64})(/|\.json$)")
 
 
 class ResolveInputsError(ValueError):
@@ -145,6 +147,7 @@ class S3Store:
                     value = f"{item['Key']} begins with it, too"
                     raise ResolveInputsError(uri, value, limit="keys of one folder or file", remedy=remedy)
                 found.append(StoredFile(key, item["Size"], item["ETag"].strip('"')))
+        refuse_several_pushes(uri, (file.key for file in found))
         if found and PUSHED.fullmatch(prefix) and not self._is_listed(bucket, prefix):
             raise ResolveInputsError(uri, "pushed in part", remedy="Give the same langadapt push again: it goes on.")
         return found
@@ -152,6 +155,17 @@ class S3Store:
     def _is_listed(self, bucket: str, prefix: str) -> bool:
         """Whether the list of a pushed prefix is there."""
         return "Contents" in self.client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix.rstrip('/')}.json")
+
+
+def refuse_several_pushes(uri: str, keys: Iterable[str]) -> None:
+    """Raises ResolveInputsError for the folder above what was pushed: a job would read all of it, old and new as one.
+
+    keys: relative to the URI.
+    """
+    pushed = {match[1] for key in keys if (match := PUSHED_BELOW.match(key))}
+    if pushed:
+        remedy = "Give the parameter that langadapt push printed."
+        raise ResolveInputsError(uri, f"holds {len(pushed)} pushed", limit="one of them", remedy=remedy)
 
 
 def relative_key(key: str, prefix: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.remote.account import Account
 from pipeline.remote.aws_errors import AwsError
 from pipeline.remote.preflight_needs import QuotaNeed
-from pipeline.resolve_inputs import PUSHED
+from pipeline.resolve_inputs import PUSHED, ResolveInputsError, refuse_several_pushes, relative_key
 from steps.contract import size_text
 
 OK, MISSING, NOT_ALLOWED, NOT_PRICED = "ok", "missing", "not allowed to look", "not priced"
@@ -146,6 +146,10 @@ def data_check(account: Account, uri: str, steps: Sequence[str]) -> Check:
         return Check(name, MISSING, f"nothing there for {', '.join(steps)}", remedy)
     if PUSHED.fullmatch(prefix) and not _is_there(account, bucket, f"{prefix.rstrip('/')}.json"):
         return Check(name, MISSING, "pushed in part", "Give the same langadapt push again: it goes on.")
+    try:
+        refuse_several_pushes(uri, (relative_key(item["Key"], prefix) or "" for item in files))
+    except ResolveInputsError as error:
+        return Check(name, MISSING, f"{error.value}; limit {error.limit}", error.remedy)
     count = f"{len(files):,}{' or more' if page.get('IsTruncated') else ''} file{'s' if len(files) > 1 else ''}"
     return Check(name, OK, f"{count}, {size_text(sum(item['Size'] for item in files))}")
 

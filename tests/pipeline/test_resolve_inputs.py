@@ -154,6 +154,16 @@ def test_what_was_pushed_in_part_is_refused():
         files_at(f"s3://bucket/{prefix}", f"{prefix}a.txt", beside="")
 
 
+def test_the_folder_above_what_was_pushed_is_refused():
+    folder, digests = "langadapt/inputs/corpus/", ("0" * 64, "1" * 64)
+    pushed = [f"{folder}{digest}{end}" for digest in digests for end in ("/a.txt", ".json")]
+    with pytest.raises(ResolveInputsError) as caught:
+        files_at(f"s3://bucket/{folder}", *pushed)
+    remedy = "Give the parameter that langadapt push printed."
+    assert str(caught.value) == f"s3://bucket/{folder}: holds 2 pushed; limit one of them. {remedy}"
+    assert files_at(f"s3://bucket/{folder}", f"{folder}news.txt") == [StoredFile("news.txt", 4, "0")]
+
+
 def test_the_sagemaker_registry_gives_the_newest_approved_models_folder():
     sagemaker = client("sagemaker")
     arn = "arn:aws:sagemaker:us-west-2:111122223333:model-package/texts/7"
