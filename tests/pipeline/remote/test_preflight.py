@@ -164,7 +164,7 @@ def test_what_is_missing_is_told_with_its_remedy(look: Any, settings: list[str],
         f"image {image}: in region eu-west-1. Push it to ECR in us-west-2.",
         f"image {other['serving.image_uri']}: there is no such repository. Make it and push the image",
         f"data {prefix}: pushed in part. Give the same langadapt push again: it goes on.",
-        f"data s3://{bucket}/{conversations}: holds 1 pushed; limit one of them. Give the parameter that langadapt push ",
+        f"data s3://{bucket}/{conversations}: holds 1 pushed; limit one of them. Give the parameter ",
         f"data s3://{bucket}/langadapt/inputs/base_model/: nothing there for TrainTokenizer, AdaptVocabulary, ",
         "quota ml.m5.large for processing job usage: 1; 2 for TokenizeCorpus and AdaptVocabulary side by side. "
         "Ask for 2 (Service Quotas, Amazon SageMaker, L-1234), or set aws.max_parallel_steps to 1.",
