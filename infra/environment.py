@@ -20,7 +20,7 @@ from infra.environment_options import (
     NewDataOption,
     ScheduleOption,
 )
-from pipeline.config import load_config
+from pipeline.config import PipelineConfig, load_config
 from pipeline.config_sections import Section
 from pipeline.config_text import read_yaml
 from steps.contract import ConfigError, nearest_name
@@ -103,13 +103,25 @@ def load_environment(file: Path) -> EnvironmentConfig:
         # Beside the file, so that it does not matter where the app is started.
         values["config"] = str(file.parent / values["config"])
     environment = validate_environment(values)
+    load_pipeline_config(environment)
+    return environment
+
+
+def load_pipeline_config(environment: EnvironmentConfig) -> PipelineConfig:
+    """The configuration of the environment's pipeline, with the environment's own names in it, checked.
+
+    Raises ConfigError that names the field at fault.
+    """
+    names = {"region": environment.region, "pipeline_name": environment.name, "model_package_group": environment.name}
+    settings = [*environment.set, *(f"aws.{field}={value}" for field, value in names.items())]
+    if environment.serving_image_uri is not None:
+        settings.append(f"serving.image_uri={environment.serving_image_uri}")
     try:
-        load_config(environment.preset, Path(environment.config) if environment.config else None, environment.set)
+        return load_config(environment.preset, Path(environment.config) if environment.config else None, settings)
     except ConfigError as error:
         # It names the command line's options, which are fields here.
         field = error.subject.removeprefix("--")
         raise ConfigError(field, error.value, limit=error.limit, remedy=error.remedy) from error
-    return environment
 
 
 def validate_environment(values: Mapping[str, Any]) -> EnvironmentConfig:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from aws_cdk import Aws, CfnOutput, RemovalPolicy, Stack, Tags
 from aws_cdk import Environment as Account
@@ -22,10 +21,10 @@ from infra.constructs.roles import JobRole, PipelineRole
 from infra.constructs.sagemaker_pipeline import DefinitionNames, SagemakerPipeline, with_placeholders
 from infra.constructs.storage import Storage
 from infra.constructs.workloads import Workloads
-from infra.environment import EnvironmentConfig
+from infra.environment import EnvironmentConfig, load_pipeline_config
 from infra.image_build import arns_in_ecr
 from infra.policies import arn
-from pipeline.config import PipelineConfig, load_config
+from pipeline.config_sections import ServingSection
 from pipeline.local.run import STEP_MODULES
 
 
@@ -41,7 +40,8 @@ class LangadaptStack(Stack):
         if environment.permissions_boundary is not None:
             boundary = iam.ManagedPolicy.from_managed_policy_arn(self, "Boundary", environment.permissions_boundary)
             iam.PermissionsBoundary.of(self).apply(boundary)
-        config = pipeline_config(environment)
+        subnets = len(environment.network.availability_zones) if environment.network else 0
+        config = with_placeholders(load_pipeline_config(environment), subnets=subnets)
         removal = RemovalPolicy.RETAIN if environment.removal == "retain" else RemovalPolicy.DESTROY
         pipeline_arn = arn(self, service="sagemaker", resource=f"pipeline/{environment.name}")
 
@@ -54,8 +54,9 @@ class LangadaptStack(Stack):
         )
         network = optional_network(self, environment)
         image_uri, image_repository = environment_image(self, environment, storage, workloads)
-        serving_image_uri = environment.serving_image_uri or image_uri
-        repositories = [image_repository, *arns_in_ecr(self.partition, environment.serving_image_uri or "")]
+        serving_image_uri = config.serving.image_uri if is_given(config.serving) else image_uri
+        repositories = [image_repository]
+        repositories += arns_in_ecr(self.partition, config.serving.image_uri) if is_given(config.serving) else []
         jobs = JobRole(self, "Jobs", storage=storage, network=network, image_repositories=repositories)
         looking = Looking(self, "Looking", pipeline_arn=pipeline_arn, group=group)
         resolve_inputs = ResolveInputs(self, "ResolveInputs", storage=storage, looking=looking, workloads=workloads)
@@ -118,6 +119,11 @@ def environment_image(
     return image.uri, image.repository.repository_arn
 
 
+def is_given(serving: ServingSection) -> bool:
+    """Whether an image that serves is named, by the environment or by the pipeline's configuration."""
+    return serving.image_uri != ServingSection().image_uri
+
+
 def endpoint_name(environment: EnvironmentConfig) -> str | None:
     """Name of the endpoint that an approval deploys to, None where none does."""
     option = environment.approval
@@ -151,13 +157,3 @@ def optional_network(scope: Construct, environment: EnvironmentConfig) -> Networ
     return Network(
         scope, "Network", name=environment.name, cidr=option.cidr, availability_zones=option.availability_zones
     )
-
-
-def pipeline_config(environment: EnvironmentConfig) -> PipelineConfig:
-    """The configuration that the environment's definition is compiled from, its names in the account placeholders."""
-    file = Path(environment.config) if environment.config else None
-    config = load_config(environment.preset, file, environment.set)
-    aws = {"region": environment.region, "pipeline_name": environment.name, "model_package_group": environment.name}
-    named = config.model_copy(update={"aws": config.aws.model_copy(update=aws)})
-    subnets = len(environment.network.availability_zones) if environment.network else 0
-    return with_placeholders(named, subnets=subnets, serving_image_uri=environment.serving_image_uri)

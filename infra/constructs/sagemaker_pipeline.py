@@ -32,10 +32,10 @@ class DefinitionNames:
     security_group: str | None = None
 
 
-def with_placeholders(config: PipelineConfig, *, subnets: int, serving_image_uri: str | None) -> PipelineConfig:
+def with_placeholders(config: PipelineConfig, *, subnets: int) -> PipelineConfig:
     """The configuration whose definition has a placeholder for each name of the account that a token will take.
 
-    A token is no text before it is resolved, and the definition is checked as a text.
+    A token is no text before it is resolved, and the definition is checked as a text. subnets: how many there are.
     """
     defaults = AwsSection()
     changes = {
@@ -47,13 +47,7 @@ def with_placeholders(config: PipelineConfig, *, subnets: int, serving_image_uri
         "subnets": tuple(f"{PLACEHOLDER_SUBNET}{number}" for number in range(subnets)),
         "security_group_ids": (PLACEHOLDER_SECURITY_GROUP,) if subnets else (),
     }
-    serving = {"image_uri": serving_image_uri or ServingSection().image_uri}
-    return config.model_copy(
-        update={
-            "aws": config.aws.model_copy(update=changes),
-            "serving": config.serving.model_copy(update=serving),
-        }
-    )
+    return config.model_copy(update={"aws": config.aws.model_copy(update=changes)})
 
 
 def definition_with_names(config: PipelineConfig, names: DefinitionNames) -> str:
@@ -75,7 +69,7 @@ def definition_with_names(config: PipelineConfig, names: DefinitionNames) -> str
     }
     for placeholder, name in replaced.items():
         text = text.replace(placeholder, name)
-    assert "placeholder" not in text, "a placeholder without a name"
+    assert "langadapt-placeholder" not in text, "a placeholder without a name"
     return text
 
 
