@@ -9,12 +9,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipeline.config import CARRIED_TO_STEPS, PipelineConfig
 from steps.contract import EXIT_DONE, EXIT_USER_ERROR, ConfigError, StepError
-from steps.contract.model_folder import check_base_model, check_byte_level_bpe, context_limit, read_fast_tokenizer
+from steps.contract.model_folder import (
+    StoredTensor,
+    check_base_model,
+    check_byte_level_bpe,
+    context_limit,
+    read_fast_tokenizer,
+    read_tensors,
+)
 
 
 def check_inputs(config: PipelineConfig, paths: Mapping[str, Path], environment: Mapping[str, str]) -> None:
@@ -32,6 +39,7 @@ def check_inputs(config: PipelineConfig, paths: Mapping[str, Path], environment:
             value = f"{error.subject}: {error.value}"
             raise StepError("data.base_model", value, limit=error.limit, remedy=error.remedy) from error
         _check_lengths(config, context_limit(base_model))
+        check_target_modules(config.fine_tune.target_modules, read_tensors(base_model))
     if given := {name: paths[name] for name in ("conversations", "accuracy") if name in paths}:
         _check_data(given, config, environment)
 
@@ -59,6 +67,23 @@ def _check_lengths(config: PipelineConfig, limit: int | None) -> None:
         if limit is not None and length > limit:
             limit_text = f"{limit}, the base model's max_position_embeddings"
             raise ConfigError(name, length, limit=limit_text, remedy="Lower it.")
+
+
+def check_target_modules(targets: Sequence[str], tensors: Mapping[str, StoredTensor]) -> None:
+    """Raises ConfigError for a layer to be adapted that no matrix of the base model is named after.
+
+    FineTune, which builds the model, is stricter. Experts are stored apart and are one layer in the model: of such a
+    base model it alone can tell.
+    """
+    if any(".experts." in name for name in tensors):
+        return
+    parts = [name.split(".") for name, tensor in tensors.items() if len(tensor.shape) == 2]
+    # The layers of a block lie below its number; what lies beside the blocks is embedding or head.
+    layers = {path[-2] for path in parts if path[-1] == "weight" and any(part.isdigit() for part in path[:-2])}
+    for target in targets:
+        if target not in layers:
+            limit = f"layers of the base model's blocks: {', '.join(sorted(layers))}"
+            raise ConfigError("fine_tune.target_modules", target, limit=limit, remedy="Name layers of this model.")
 
 
 def _check_data(
