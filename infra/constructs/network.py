@@ -6,8 +6,11 @@ from collections.abc import Sequence
 
 from aws_cdk import RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
+
+from infra.policies import arn, service_trust
 
 # What jobs call, or what the service calls for them: images, logs, metrics, encryption, credentials.
 ENDPOINTS = {
@@ -34,15 +37,7 @@ class Network(Construct):
             ip_addresses=ec2.IpAddresses.cidr(cidr), availability_zones=list(availability_zones), nat_gateways=0,
             subnet_configuration=[ec2.SubnetConfiguration(name="jobs", subnet_type=ec2.SubnetType.PRIVATE_ISOLATED)],
         )  # fmt: skip
-        self.vpc.add_flow_log(
-            "FlowLog",
-            destination=ec2.FlowLogDestination.to_cloud_watch_logs(
-                logs.LogGroup(
-                    self, "FlowLogs", log_group_name=f"/langadapt/{name}/network",
-                    retention=logs.RetentionDays.ONE_MONTH, removal_policy=RemovalPolicy.DESTROY,
-                )
-            ),
-        )  # fmt: skip
+        self._log_flows(name)
         self.subnets = [subnet.subnet_id for subnet in self.vpc.isolated_subnets]
         self.jobs = self._security_group_of_jobs()
         self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
@@ -55,6 +50,19 @@ class Network(Construct):
             self.vpc.add_interface_endpoint(
                 endpoint, service=service, security_groups=[endpoints], open=False, private_dns_enabled=True
             )
+
+    def _log_flows(self, name: str) -> None:
+        """Who spoke with whom, for a month; written by a role of this account's flow logs alone."""
+        group = logs.LogGroup(
+            self, "FlowLogs", log_group_name=f"/langadapt/{name}/network", retention=logs.RetentionDays.ONE_MONTH,
+            removal_policy=RemovalPolicy.DESTROY,
+        )  # fmt: skip
+        source_arn = arn(self, service="ec2", resource="vpc-flow-log/*")
+        role = iam.Role(
+            self, "FlowLogsRole", description="langadapt: flow logs of the network",
+            assumed_by=service_trust("vpc-flow-logs.amazonaws.com", source_arn=source_arn),
+        )  # fmt: skip
+        self.vpc.add_flow_log("FlowLog", destination=ec2.FlowLogDestination.to_cloud_watch_logs(group, role))
 
     def _security_group_of_jobs(self) -> ec2.SecurityGroup:
         """EFA asks that all traffic between members is allowed, in and out; beside it HTTPS out to the endpoints."""

@@ -99,7 +99,7 @@ def test_services_assume_roles_for_this_account_alone(stack_templates, stack):
     for name, properties in resources(stack_templates[stack], "AWS::IAM::Role").items():
         for statement in statements(properties["AssumeRolePolicyDocument"]):
             service = statement["Principal"]["Service"]
-            if service in SERVICES_WITHOUT_SOURCE or "FlowLog" in name:
+            if service in SERVICES_WITHOUT_SOURCE:
                 continue
             condition = statement.get("Condition", {})
             assert condition.get("StringEquals", {}).get("aws:SourceAccount") == {"Ref": "AWS::AccountId"}, name
