@@ -141,7 +141,7 @@ def test_json_and_quiet_leave_one_object_and_nothing_else(place: Workplace) -> N
     assert (told["state"], told["failure"], told["warnings"]) == ("Succeeded", None, [])
     shown = place.run("--quiet")
     assert (shown.returncode, shown.stderr) == (EXIT_DONE, "")
-    assert len(shown.stdout.splitlines()) == 5
+    assert len(shown.stdout.splitlines()) == 6
     assert shown.stdout.startswith("fertility:")
 
 
@@ -230,7 +230,7 @@ def test_a_version_keeps_what_made_it(place: Workplace) -> None:
     shown = json.loads(place.langadapt("models", "show", "1", "--json").stdout)
     kept = place.run_folder.parent / "registry" / "langadapt" / "1" / "evidence"
     config = load_config(file=kept / "config.yaml")
-    assert config_digest(config, ["data"]) == shown["metadata"]["config_sha256"]
+    assert config_digest(config, ["data", "plan"]) == shown["metadata"]["config_sha256"]
     assert config.data.corpus == str(place.folder / "corpus.jsonl")
     for step in JOB_STEPS:
         (seal,) = (name for name in shown["evidence"] if name.startswith(f"{step}/") and name.endswith("manifest.json"))
