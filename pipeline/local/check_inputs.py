@@ -72,14 +72,14 @@ def _check_lengths(config: PipelineConfig, limit: int | None) -> None:
 def check_target_modules(targets: Sequence[str], tensors: Mapping[str, StoredTensor]) -> None:
     """Raises ConfigError for a layer to be adapted that no matrix of the base model is named after.
 
-    FineTune, which builds the model, is stricter. Experts are stored apart and are one layer in the model: of such a
-    base model it alone can tell.
+    FineTune, which builds the model, is stricter. It alone can tell of a base model without numbered blocks, or with
+    experts, which are stored apart and are one layer in the model.
     """
-    if any(".experts." in name for name in tensors):
-        return
     parts = [name.split(".") for name, tensor in tensors.items() if len(tensor.shape) == 2]
     # The layers of a block lie below its number; what lies beside the blocks is embedding or head.
     layers = {path[-2] for path in parts if path[-1] == "weight" and any(part.isdigit() for part in path[:-2])}
+    if not layers or any(".experts." in name for name in tensors):
+        return
     for target in targets:
         if target not in layers:
             limit = f"layers of the base model's blocks: {', '.join(sorted(layers))}"
