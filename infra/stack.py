@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from aws_cdk import Aws, CfnOutput, RemovalPolicy, Stack, Tags
 from aws_cdk import Environment as Account
 from aws_cdk import aws_iam as iam
@@ -37,9 +35,7 @@ class LangadaptStack(Stack):
             description="langadapt: an open foundation model adapted to a new language",
         )  # fmt: skip
         know_zones(self, environment)
-        if environment.permissions_boundary is not None:
-            boundary = iam.ManagedPolicy.from_managed_policy_arn(self, "Boundary", environment.permissions_boundary)
-            iam.PermissionsBoundary.of(self).apply(boundary)
+        bound_roles(self, environment)
         subnets = len(environment.network.availability_zones) if environment.network else 0
         config = with_placeholders(load_pipeline_config(environment), subnets=subnets)
         removal = RemovalPolicy.RETAIN if environment.removal == "retain" else RemovalPolicy.DESTROY
@@ -54,7 +50,6 @@ class LangadaptStack(Stack):
         )
         network = optional_network(self, environment)
         image_uri, image_repository = environment_image(self, environment, storage, workloads)
-        serving_image_uri = config.serving.image_uri if is_given(config.serving) else image_uri
         repositories = [image_repository]
         repositories += arns_in_ecr(self.partition, config.serving.image_uri) if is_given(config.serving) else []
         jobs = JobRole(self, "Jobs", storage=storage, network=network, image_repositories=repositories)
@@ -65,19 +60,17 @@ class LangadaptStack(Stack):
             storage=storage,
         )  # fmt: skip
         code = CodeArchives(self, "Code", steps=STEP_MODULES, storage=storage, workloads=workloads)
-        pipeline = SagemakerPipeline(
-            self, "Pipeline", config=config, role_arn=driver.role.role_arn,
-            names=DefinitionNames(
-                bucket=storage.bucket.bucket_name,
-                job_role_arn=jobs.role.role_arn,
-                resolve_inputs_arn=resolve_inputs.function.function_arn,
-                image_uri=image_uri,
-                key_arn=storage.key.key_arn,
-                serving_image_uri=serving_image_uri,
-                subnets=tuple(network.subnets) if network else (),
-                security_group=network.jobs.security_group_id if network else None,
-            ),
-        )  # fmt: skip
+        names = DefinitionNames(
+            bucket=storage.bucket.bucket_name,
+            job_role_arn=jobs.role.role_arn,
+            resolve_inputs_arn=resolve_inputs.function.function_arn,
+            image_uri=image_uri,
+            key_arn=storage.key.key_arn,
+            serving_image_uri=config.serving.image_uri if is_given(config.serving) else image_uri,
+            subnets=tuple(network.subnets) if network else (),
+            security_group=network.jobs.security_group_id if network else None,
+        )
+        pipeline = SagemakerPipeline(self, "Pipeline", config=config, role_arn=driver.role.role_arn, names=names)
         # Whoever starts it as soon as it is there finds all that it needs.
         pipeline.node.add_dependency(code.placed, driver.policy, driver.own_policy, jobs.own_policy, storage.policy)
         check_parameters(environment, pipeline.parameters)
@@ -91,12 +84,6 @@ class LangadaptStack(Stack):
             image_repositories=repositories, endpoint_name=endpoint_name(environment),
         )  # fmt: skip
 
-        names = {
-            "aws.bucket": storage.bucket.bucket_name, "aws.kms_key_id": storage.key.key_arn,
-            "aws.role_arn": jobs.role.role_arn,
-            "aws.resolve_inputs_function_arn": resolve_inputs.function.function_arn, "aws.image_uri": image_uri,
-            "serving.image_uri": serving_image_uri,
-        }  # fmt: skip
         CfnOutput(self, "CommandLine", value=command_line(environment, names),
                   description="what langadapt's commands take to work with this pipeline")  # fmt: skip
         CfnOutput(self, "OperatorsPolicy", value=operators.policy.managed_policy_arn)
@@ -130,17 +117,29 @@ def endpoint_name(environment: EnvironmentConfig) -> str | None:
     return (option.endpoint_name or environment.name) if option and option.action == "deploy" else None
 
 
-def command_line(environment: EnvironmentConfig, names: Mapping[str, str]) -> str:
-    """Options of `langadapt start` and the other commands. names: by setting, what the stack has made."""
+def command_line(environment: EnvironmentConfig, names: DefinitionNames) -> str:
+    """Options of `langadapt start` and the other commands. names: what the stack has made."""
     settings = {
         "aws.region": environment.region,
         "aws.pipeline_name": environment.name,
         "aws.model_package_group": environment.name,
-        **names,
+        "aws.bucket": names.bucket,
+        "aws.kms_key_id": names.key_arn,
+        "aws.role_arn": names.job_role_arn,
+        "aws.resolve_inputs_function_arn": names.resolve_inputs_arn,
+        "aws.image_uri": names.image_uri,
+        "serving.image_uri": names.serving_image_uri,
     }
     source = f"--preset {environment.preset}" if environment.preset else "--config FILE"
     own = [f"--set {setting}" for setting in environment.set]
     return " ".join([source, *own, *(f"--set {name}={value}" for name, value in settings.items())])
+
+
+def bound_roles(stack: Stack, environment: EnvironmentConfig) -> None:
+    """Gives every role of the stack the boundary that the environment names."""
+    if environment.permissions_boundary is not None:
+        boundary = iam.ManagedPolicy.from_managed_policy_arn(stack, "Boundary", environment.permissions_boundary)
+        iam.PermissionsBoundary.of(stack).apply(boundary)
 
 
 def know_zones(stack: Stack, environment: EnvironmentConfig) -> None:

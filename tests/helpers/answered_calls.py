@@ -17,6 +17,7 @@ from typing import Any
 
 import boto3
 from account_stand_in import REGION
+from answer_shapes import unknown_members
 
 from pipeline.service_shapes import request_problems, service_model
 
@@ -56,20 +57,9 @@ class AnsweredAccount:
         if self.faults.get(operation):
             raise self.faults[operation].pop(0)
         answer = getattr(self, f"_{service.replace('-', '_')}_{operation}")(parameters)
-        self._check(service_model(service).operation_model(operation).output_shape, answer, operation)
+        shape = service_model(service).operation_model(operation).output_shape
+        self.violations += unknown_members(shape, answer, operation)
         return answer
-
-    def _check(self, shape: Any, value: Any, path: str) -> None:
-        """Notes members of an answer that the service does not give."""
-        if shape is not None and shape.type_name == "structure":
-            for name, item in value.items():
-                if name not in shape.members:
-                    self.violations.append(f"answer {path}: no member {name}")
-                else:
-                    self._check(shape.members[name], item, f"{path}.{name}")
-        elif shape is not None and shape.type_name == "list":
-            for item in value:
-                self._check(shape.member, item, path)
 
 
 class _Switch:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from answer_shapes import unknown_members
+
 from pipeline.service_shapes import request_problems, service_model
 
 REGION, ACCOUNT = "us-west-2", "123456789012"
@@ -127,20 +129,9 @@ class SageMakerStub:
                 self.violations.append(f"{operation}.{path}: {value}; limit {limit}")
             answer = getattr(self, f"_{operation}")(body)
             if not isinstance(answer, Fault):
-                self._check(service_model(service).operation_model(operation).output_shape, answer, operation)
+                shape = service_model(service).operation_model(operation).output_shape
+                self.violations += unknown_members(shape, answer, operation)
             return answer
-
-    def _check(self, shape: Any, value: Any, path: str) -> None:
-        """Notes members of an answer that the service does not give."""
-        if shape is not None and shape.type_name == "structure":
-            for name, item in value.items():
-                if name not in shape.members:
-                    self.violations.append(f"answer {path}: no member {name}")
-                else:
-                    self._check(shape.members[name], item, f"{path}.{name}")
-        elif shape is not None and shape.type_name == "list":
-            for item in value:
-                self._check(shape.member, item, path)
 
     # --- SageMaker
 
