@@ -34,6 +34,8 @@ began = time.time()
 texts = [path.read_text() for path in sorted(inputs.rglob("*.txt"))]
 text = settings.get("prefix", "") + "".join(texts)
 if not pathlib.Path(settings.get("awake_once_there", "")).is_file():
+    if "asleep" in settings:
+        pathlib.Path(settings["asleep"]).touch()
     time.sleep(float(settings.get("seconds", 0)))
 if "fails" in settings:
     failure.parent.mkdir(parents=True, exist_ok=True)
@@ -700,9 +702,14 @@ def test_a_signal_stops_the_steps_and_the_run(bench, number, code):
 
 
 def test_a_folder_in_use_is_refused_and_a_dead_run_taken_over_with_its_processes(bench):
-    marker = bench.folder / "awake"
-    definition = {"Steps": [processing("Slow", seconds=60, awake_once_there=marker)]}
+    marker, asleep = bench.folder / "awake", bench.folder / "asleep"
+    definition = {"Steps": [processing("Slow", seconds=60, awake_once_there=marker, asleep=asleep)]}
     process = start_run(bench, definition)
+    # It has looked for the marker: what it left must not end by itself before the second run sees it.
+    deadline = time.monotonic() + 20
+    while not asleep.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     with pytest.raises(ConfigError, match=f"is in use by process {process.pid}"):
         bench.run(definition)
     process.kill()
