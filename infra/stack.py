@@ -11,6 +11,7 @@ from infra.automation import Automation, check_parameters
 from infra.constructs.code_archives import CodeArchives
 from infra.constructs.image import Image
 from infra.constructs.looking import Looking
+from infra.constructs.maintainers import Maintainers
 from infra.constructs.model_package_group import ModelPackageGroup
 from infra.constructs.network import Network
 from infra.constructs.operators import Operators
@@ -63,6 +64,7 @@ class LangadaptStack(Stack):
         names = DefinitionNames(
             bucket=storage.bucket.bucket_name,
             job_role_arn=jobs.role.role_arn,
+            pipeline_role_arn=driver.role.role_arn,
             resolve_inputs_arn=resolve_inputs.function.function_arn,
             image_uri=image_uri,
             key_arn=storage.key.key_arn,
@@ -70,7 +72,7 @@ class LangadaptStack(Stack):
             subnets=tuple(network.subnets) if network else (),
             security_group=network.jobs.security_group_id if network else None,
         )
-        pipeline = SagemakerPipeline(self, "Pipeline", config=config, role_arn=driver.role.role_arn, names=names)
+        pipeline = SagemakerPipeline(self, "Pipeline", config=config, names=names)
         # Whoever starts it as soon as it is there finds all that it needs.
         pipeline.node.add_dependency(code.placed, driver.policy, driver.own_policy, jobs.own_policy, storage.policy)
         check_parameters(environment, pipeline.parameters)
@@ -78,15 +80,13 @@ class LangadaptStack(Stack):
             self, "Automation", environment=environment, pipeline_arn=pipeline_arn, storage=storage, looking=looking,
             container_policy=jobs.container_policy, network=network, workloads=workloads,
         )  # fmt: skip
-        operators = Operators(
-            self, "Operators", pipeline_arn=pipeline_arn, group=group, storage=storage,
-            function_arn=resolve_inputs.function.function_arn, job_role_arn=jobs.role.role_arn,
+        Operators(
+            self, "Operators", pipeline_arn=pipeline_arn, group=group, storage=storage, names=names,
             image_repositories=repositories, endpoint_name=endpoint_name(environment),
         )  # fmt: skip
-
+        Maintainers(self, "Maintainers", pipeline_arn=pipeline_arn, pipeline_role_arn=driver.role.role_arn)
         CfnOutput(self, "CommandLine", value=command_line(environment, names),
                   description="what langadapt's commands take to work with this pipeline")  # fmt: skip
-        CfnOutput(self, "OperatorsPolicy", value=operators.policy.managed_policy_arn)
         for name, value in {"langadapt:environment": environment.name, **environment.tags}.items():
             Tags.of(self).add(name, value)
 
@@ -126,10 +126,14 @@ def command_line(environment: EnvironmentConfig, names: DefinitionNames) -> str:
         "aws.bucket": names.bucket,
         "aws.kms_key_id": names.key_arn,
         "aws.role_arn": names.job_role_arn,
+        "aws.pipeline_role_arn": names.pipeline_role_arn,
         "aws.resolve_inputs_function_arn": names.resolve_inputs_arn,
         "aws.image_uri": names.image_uri,
         "serving.image_uri": names.serving_image_uri,
     }
+    if names.security_group:
+        settings["aws.subnets"] = f"[{','.join(names.subnets)}]"
+        settings["aws.security_group_ids"] = f"[{names.security_group}]"
     source = f"--preset {environment.preset}" if environment.preset else "--config FILE"
     own = [f"--set {setting}" for setting in environment.set]
     return " ".join([source, *own, *(f"--set {name}={value}" for name, value in settings.items())])

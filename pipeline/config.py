@@ -210,6 +210,16 @@ def _siblings(location: tuple[int | str, ...]) -> tuple[str, list[str]]:
     return str(location[-1]), list(model.model_fields)
 
 
+def placeless_digest(config: PipelineConfig) -> str:
+    """sha256 of a configuration as a version tells it, the same in every account and on a laptop.
+
+    Left out are the account's names, where the data lies (its content has a digest of its own), the address of the
+    image that serves, and what `langadapt plan` reckons with.
+    """
+    serving = config.serving.model_copy(update={"image_uri": ServingSection().image_uri})
+    return config_digest(config.model_copy(update={"serving": serving}), ["aws", "data", "plan"])
+
+
 def config_digest(config: pydantic.BaseModel, ignored_fields: Iterable[str] = ()) -> str:
     """sha256 of a configuration's canonical JSON, without the ignored fields."""
     values = config.model_dump(mode="json", exclude=set(ignored_fields))

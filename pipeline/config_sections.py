@@ -37,6 +37,11 @@ class AwsSection(Section):
         pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$",
         description="execution role of the jobs",
     )
+    pipeline_role_arn: str | None = Field(
+        None,
+        pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$",
+        description="role that drives the pipeline: starts its jobs and registers versions; null: role_arn",
+    )
     resolve_inputs_function_arn: str = Field(
         f"arn:aws:lambda:us-west-2:{PLACEHOLDER_ACCOUNT}:function:langadapt-placeholder-resolve-inputs",
         pattern=r"^arn:aws[a-z-]*:lambda:[a-z0-9-]+:\d{12}:function:.+$",

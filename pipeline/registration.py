@@ -12,7 +12,7 @@ from sagemaker.core.workflow.execution_variables import ExecutionVariables
 from sagemaker.core.workflow.functions import Join
 from sagemaker.core.workflow.pipeline_context import PipelineSession
 
-from pipeline.config import PipelineConfig, config_digest
+from pipeline.config import PipelineConfig, placeless_digest
 from pipeline.jobs import Jobs
 from pipeline.measurements import evaluated, fertility
 from pipeline.parameters import Parameters
@@ -108,8 +108,7 @@ def model_metadata(
         SETTINGS_MEMBER: jobs.lineages["FineTune"].settings_digest,
         # The same with all code: where it comes from.
         "recipe_sha256": jobs.lineages["FineTune"].digest,
-        # Not where the data lies, whose content the digests tell; nor what langadapt plan reckons with.
-        "config_sha256": config_digest(jobs.config, ["data", "plan"]),
+        "config_sha256": placeless_digest(jobs.config),
         "image": parameters.image_uri,
         "serving_engine": jobs.config.serving.engine,
         "serving_image": jobs.config.serving.image_uri,

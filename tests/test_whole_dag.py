@@ -9,7 +9,7 @@ from stub_executions import serve_run
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from workplace import JOB_STEPS, PRESET, Workplace, fill_workplace
 
-from pipeline.config import config_digest, load_config
+from pipeline.config import load_config, placeless_digest
 from pipeline.local.log_metrics import final_metrics
 from steps.contract import EXIT_DONE, EXIT_GATE_CLOSED, read_seal
 from steps.schemas.evaluation import Evaluation
@@ -230,7 +230,7 @@ def test_a_version_keeps_what_made_it(place: Workplace) -> None:
     shown = json.loads(place.langadapt("models", "show", "1", "--json").stdout)
     kept = place.run_folder.parent / "registry" / "langadapt" / "1" / "evidence"
     config = load_config(file=kept / "config.yaml")
-    assert config_digest(config, ["data", "plan"]) == shown["metadata"]["config_sha256"]
+    assert placeless_digest(config) == shown["metadata"]["config_sha256"]
     assert config.data.corpus == str(place.folder / "corpus.jsonl")
     for step in JOB_STEPS:
         (seal,) = (name for name in shown["evidence"] if name.startswith(f"{step}/") and name.endswith("manifest.json"))

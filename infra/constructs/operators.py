@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aws_cdk import CfnOutput
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra.constructs.model_package_group import ModelPackageGroup
 from infra.constructs.roles import JOBS_OF_PIPELINES
+from infra.constructs.sagemaker_pipeline import DefinitionNames
 from infra.constructs.storage import Storage
 from infra.policies import acknowledge_wildcards, allow, arn
 
@@ -17,7 +19,7 @@ EXECUTION_ACTIONS = (
     "sagemaker:ListPipelineExecutionSteps", "sagemaker:ListPipelineParametersForExecution",
     "sagemaker:RetryPipelineExecution", "sagemaker:StopPipelineExecution",
 )  # fmt: skip
-# Not to create or update it, nor its schedules: what is deployed is the stack's.
+# Not to create or update it: the policy of the maintainers is for that. Schedules are the stack's.
 PIPELINE_ACTIONS = (
     "sagemaker:DescribePipeline", "sagemaker:ListPipelineExecutions", "sagemaker:ListTags",
     "sagemaker:StartPipelineExecution",
@@ -40,8 +42,7 @@ class Operators(Construct):
         pipeline_arn: str,
         group: ModelPackageGroup,
         storage: Storage,
-        function_arn: str,
-        job_role_arn: str,
+        names: DefinitionNames,
         image_repositories: Sequence[str],
         endpoint_name: str | None,
     ) -> None:
@@ -75,8 +76,8 @@ class Operators(Construct):
                 allow(actions=["s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"], resources=[objects]),
                 allow(actions=["kms:Decrypt", "kms:GenerateDataKey"], resources=[storage.key.key_arn]),
                 allow(actions=["logs:DescribeLogStreams", "logs:GetLogEvents"], resources=streams),
-                allow(actions=["iam:GetRole"], resources=[job_role_arn]),
-                allow(actions=["lambda:GetFunction"], resources=[function_arn]),
+                allow(actions=["iam:GetRole"], resources=[names.job_role_arn, names.pipeline_role_arn]),
+                allow(actions=["lambda:GetFunction"], resources=[names.resolve_inputs_arn]),
                 allow(actions=["scheduler:GetSchedule"], resources=[schedules]),
                 allow(actions=LIST_ACTIONS, resources=["*"]),
                 *(allow(actions=["ecr:BatchGetImage"], resources=[repository]) for repository in image_repositories),
@@ -90,3 +91,4 @@ class Operators(Construct):
             reason="Executions, jobs, versions, objects, logs and schedules of this pipeline get their names at run "
             "time; lists of zones, quotas and schedules have no resource.",
         )  # fmt: skip
+        CfnOutput(self, "PolicyArn", value=self.policy.managed_policy_arn).override_logical_id("OperatorsPolicy")

@@ -20,10 +20,11 @@ PLACEHOLDER_SECURITY_GROUP = "sg-langadapt-placeholder"
 
 @dataclass(frozen=True)
 class DefinitionNames:
-    """What of the account the definition names; texts of which all may be tokens."""
+    """What of the account pipeline and definition name; texts of which all may be tokens."""
 
     bucket: str
     job_role_arn: str
+    pipeline_role_arn: str
     resolve_inputs_arn: str
     image_uri: str
     key_arn: str
@@ -76,10 +77,8 @@ def definition_with_names(config: PipelineConfig, names: DefinitionNames) -> str
 class SagemakerPipeline(Construct):
     """The pipeline of the account, as Studio shows it. parameters: as its definition declares them."""
 
-    def __init__(
-        self, scope: Construct, construct_id: str, *, config: PipelineConfig, names: DefinitionNames, role_arn: str
-    ) -> None:
-        """config: as `with_placeholders` gives it. role_arn: of the role that drives the pipeline."""
+    def __init__(self, scope: Construct, construct_id: str, *, config: PipelineConfig, names: DefinitionNames) -> None:
+        """config: as `with_placeholders` gives it."""
         super().__init__(scope, construct_id)
         aws = config.aws
         self.name = aws.pipeline_name
@@ -92,5 +91,5 @@ class SagemakerPipeline(Construct):
             pipeline_description=f"langadapt, {config.preset}: an open foundation model adapted to a new language, "
             "measured, and registered only if it is better.",
             pipeline_definition={"PipelineDefinitionBody": body},
-            role_arn=role_arn, parallelism_configuration=parallel,
+            role_arn=names.pipeline_role_arn, parallelism_configuration=parallel,
         )  # fmt: skip

@@ -48,9 +48,11 @@ def preflight(
 
 def looks(settings: PipelineConfig, account: Account, needs: Needs) -> Iterator[Look]:
     """What each look is of, and how it is made."""
+    drives = settings.aws.pipeline_role_arn
+    roles = [*needs.roles, drives] if drives and drives not in needs.roles else needs.roles
     single: list[tuple[str, Callable[[Account, str], Check], Iterable[str]]] = [
         ("bucket", checks.bucket_check, needs.buckets),
-        ("role", checks.role_check, needs.roles),
+        ("role", checks.role_check, roles),
         ("function", checks.function_check, needs.functions),
         ("image", checks.image_check, needs.images),
         ("code", checks.code_check, needs.code),

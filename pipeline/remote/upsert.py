@@ -81,7 +81,7 @@ def pipeline_settings(config: PipelineConfig) -> dict[str, Any]:
         "PipelineDisplayName": config.aws.pipeline_name,
         "PipelineDescription": f"langadapt, {config.preset}: an open foundation model adapted to a new language, "
         "measured, and registered only if it is better.",
-        "RoleArn": config.aws.role_arn,
+        "RoleArn": config.aws.pipeline_role_arn or config.aws.role_arn,
     }
     if config.aws.max_parallel_steps is not None:
         settings["ParallelismConfiguration"] = {"MaxParallelExecutionSteps": config.aws.max_parallel_steps}

@@ -57,6 +57,10 @@ class Request:
         return f"{self.action} on {self.resource}{f' with {dict(self.context)}' if self.context else ''}"
 
 
+# Policies, by what their logical ids hold, of people.
+PEOPLE = {"Operators": ("Operators",), "Maintainers": ("Operators", "Maintainers")}
+
+
 class ResolvedTemplate:
     """A template whose references have sample values. buckets: logical id of the bucket of data."""
 
@@ -158,8 +162,8 @@ class ResolvedTemplate:
 
 
 class Rights:
-    """Who may do what in an environment. Roles are named by what their logical ids hold, Operators is the policy for
-    people. KEY stands for the one key."""
+    """Who may do what in an environment. Roles are named by what their logical ids hold, Operators and Maintainers
+    are people with these policies, the latter with both. KEY stands for the one key."""
 
     def __init__(self, template: Mapping[str, Any]) -> None:
         self.template = ResolvedTemplate(template)
@@ -172,8 +176,9 @@ class Rights:
 
     def may(self, who: str, request: Request) -> bool:
         if who not in self._statements:
-            if who == "Operators":
-                found = self.template.managed_statements(self.template.only("AWS::IAM::ManagedPolicy", who))
+            if who in PEOPLE:
+                policies = [self.template.only("AWS::IAM::ManagedPolicy", name) for name in PEOPLE[who]]
+                found = [statement for policy in policies for statement in self.template.managed_statements(policy)]
             else:
                 found = self.template.statements(self.template.only("AWS::IAM::Role", who))
             self._statements[who] = found

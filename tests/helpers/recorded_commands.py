@@ -67,7 +67,8 @@ def of_moto(patch: pytest.MonkeyPatch, rights: Rights, folder: Path) -> dict[str
     resolve_inputs = rights.template.arn(rights.template.only("AWS::Lambda::Function", "ResolveInputs"))
     own = {
         "aws.bucket": bucket, "aws.pipeline_name": NAME, "aws.model_package_group": NAME,
-        "aws.role_arn": rights.role_arn("JobsRole"), "aws.scheduler_role_arn": rights.role_arn("ScheduleRole"),
+        "aws.role_arn": rights.role_arn("JobsRole"), "aws.pipeline_role_arn": rights.role_arn("DriverRole"),
+        "aws.scheduler_role_arn": rights.role_arn("ScheduleRole"),
         "aws.resolve_inputs_function_arn": resolve_inputs.replace(REGION, MOTO_REGION),
         "aws.image_uri": f"{images}@sha256:{'1' * 64}",
         "serving.image_uri": f"{images}@sha256:{'2' * 64}",
@@ -77,6 +78,7 @@ def of_moto(patch: pytest.MonkeyPatch, rights: Rights, folder: Path) -> dict[str
     run = {
         "push": ["push", "corpus", str(folder / "corpus.txt")],
         "upsert": ["upsert"],
+        "upsert of a change": ["upsert", "--set", "aws.tags={team: language}", "--set", "compute.cache_days=20"],
         "preflight": ["preflight"],
         "schedule set": ["schedule", "set", "rate(7 days)"],
         "schedule list": ["schedule", "list"],

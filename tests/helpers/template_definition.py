@@ -13,7 +13,11 @@ def definition_text(template):
     """JSON text. What the image build would tell is a sample, as all names that CloudFormation gives are."""
     resolved = ResolvedTemplate(template)
     [pipeline] = resolved.of_type("AWS::SageMaker::Pipeline").values()
-    text = pipeline["PipelineDefinition"]["PipelineDefinitionBody"]
+    return built(template, pipeline["PipelineDefinition"]["PipelineDefinitionBody"])
+
+
+def built(template, text):
+    """A resolved text with a sample of what the image build would tell."""
     for name in resources(template, "Custom::EnvironmentImage"):
         text = text.replace(f"{name}.ImageUri", BUILT_IMAGE)
     return text

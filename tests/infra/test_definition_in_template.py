@@ -4,13 +4,15 @@ import json
 import re
 
 import pytest
-from environments import resources
+from environments import BARE, FULL, resources
 from policy_simulation import ResolvedTemplate
-from template_definition import BUILT_IMAGE, definition, definition_text, names_of, placed_archives
+from template_definition import BUILT_IMAGE, built, definition, definition_text, names_of, placed_archives
 
+from pipeline.compile import compile_definition
 from pipeline.config import load_config
 from pipeline.lint import check_definition
 from pipeline.remote.placeholders import refuse_placeholders
+from pipeline.remote.upsert import pipeline_settings
 
 STACKS = ("langadapt-bare", "langadapt-dev", "langadapt-full")
 STEPS = [
@@ -86,12 +88,15 @@ def test_nothing_expires_that_a_cache_or_a_model_version_points_to(stack_templat
     assert "/langadapt/models" in json.dumps(models[0]["Arguments"]["OutputDataConfig"])
 
 
-def test_the_command_line_that_it_tells_has_all_names_of_the_account(stack_templates):
-    template = stack_templates["langadapt-bare"]
-    words = ResolvedTemplate(template).resolved(template["Outputs"]["CommandLine"]["Value"]).split(" ")
-    assert words[:2] == ["--preset", "aws-smoke"]
-    config = load_config("aws-smoke", overrides=[word for word in words[2:] if word != "--set"])
+@pytest.mark.parametrize("environment", [BARE, FULL], ids=lambda environment: environment["name"])
+def test_the_command_line_that_it_tells_makes_the_pipeline_that_it_deploys(stack_templates, environment):
+    template = stack_templates[environment["name"]]
+    words = built(template, ResolvedTemplate(template).resolved(template["Outputs"]["CommandLine"]["Value"])).split(" ")
+    assert words[:2] == ["--preset", environment["preset"]]
+    config = load_config(environment["preset"], overrides=[word for word in words[2:] if word != "--set"])
     refuse_placeholders(config)
-    bucket, function_arn = names_of(template)
-    assert (config.aws.bucket, config.aws.resolve_inputs_function_arn) == (bucket, function_arn)
-    assert config.aws.pipeline_name == config.aws.model_package_group == "langadapt-bare"
+    assert json.loads(compile_definition(config)) == definition(template)
+    [pipeline] = ResolvedTemplate(template).of_type("AWS::SageMaker::Pipeline").values()
+    assert config.aws.pipeline_name == config.aws.model_package_group == environment["name"]
+    settings = {name: value for name, value in pipeline_settings(config).items() if name != "PipelineDescription"}
+    assert settings == {name: pipeline[name] for name in settings}

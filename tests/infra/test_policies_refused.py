@@ -17,7 +17,7 @@ ADMIN = f"arn:aws:iam::{ACCOUNT}:role/administrator"
 TO_SAGEMAKER = {"iam:PassedToService": "sagemaker.amazonaws.com"}
 TO_EC2 = {"iam:PassedToService": "ec2.amazonaws.com"}
 DATA = "BUCKET/langadapt"
-# Who, what, on what. BUCKET: the bucket of data. JOB_ROLE, SERVING_ROLE: ARNs of these roles.
+# Who, what, on what. BUCKET: the bucket of data. JOB_ROLE, SERVING_ROLE, PIPELINE_ROLE: ARNs of these roles.
 NOT_ALLOWED = [
     ("JobsRole", "s3:DeleteObject", f"{DATA}/models/1/model.safetensors"),
     ("JobsRole", "s3:DeleteObjectVersion", f"{DATA}/models/1/model.safetensors"),
@@ -80,6 +80,11 @@ NOT_ALLOWED = [
     ("Operators", "kms:PutKeyPolicy", KEY),
     ("Operators", "sagemaker:StartPipelineExecution", f"{SAGEMAKER}:pipeline/others"),
     ("Operators", "lambda:UpdateFunctionCode", f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:any"),
+    ("Maintainers", "sagemaker:UpdatePipeline", f"{SAGEMAKER}:pipeline/others"),
+    ("Maintainers", "sagemaker:DeletePipeline", PIPELINE),
+    ("Maintainers", "iam:PassRole", ADMIN, TO_SAGEMAKER),
+    ("Maintainers", "iam:PassRole", "JOB_ROLE", TO_SAGEMAKER),
+    ("Maintainers", "iam:PassRole", "PIPELINE_ROLE", TO_EC2),
 ]  # fmt: skip
 
 
@@ -92,7 +97,8 @@ def rights(stack_templates: dict[str, Any]) -> Rights:
 def test_what_is_not_needed_is_not_allowed(rights: Rights, entry: tuple[Any, ...]) -> None:
     who, action, resource, *context = entry
     for name, stands_for in (("BUCKET", rights.bucket), ("JOB_ROLE", rights.role_arn("JobsRole")),
-                             ("SERVING_ROLE", rights.role_arn("ServingRole"))):  # fmt: skip
+                             ("SERVING_ROLE", rights.role_arn("ServingRole")),
+                             ("PIPELINE_ROLE", rights.role_arn("DriverRole"))):  # fmt: skip
         resource = resource.replace(name, stands_for)
     assert not rights.may(who, Request(action, resource, context[0] if context else {}))
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import config_digest, load_config, preset_names
+from pipeline.config import config_digest, load_config, placeless_digest, preset_names
 from pipeline.config_text import read_yaml
 from steps.contract import ConfigError
 
@@ -223,3 +223,12 @@ def test_the_share_of_replay_reaches_the_step_that_replays() -> None:
     config = load_config(overrides=[*source, "data.source_replay_share=0.25"])
     assert config.continued_pretraining.source_replay_share == 0.25
     assert load_config(overrides=["data.source_replay_share=0"]).continued_pretraining.source_replay_share == 0
+
+
+def test_a_version_tells_one_configuration_whatever_the_account_and_the_place() -> None:
+    digest = placeless_digest(load_config("laptop"))
+    image = "444455556666.dkr.ecr.us-west-2.amazonaws.com/lmi@sha256:" + "1" * 64
+    for override in ("aws.bucket=own", "data.corpus=own.txt", f"serving.image_uri={image}"):
+        assert placeless_digest(load_config("laptop", overrides=[override])) == digest
+    for override in ("serving.engine=vllm", "fine_tune.seed=7", "thresholds.min_improvement=0.5"):
+        assert placeless_digest(load_config("laptop", overrides=[override])) != digest
