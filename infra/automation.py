@@ -44,50 +44,63 @@ class Automation(Construct):
         super().__init__(scope, construct_id)
         if not is_wanted(environment):
             return
-        name, approval = environment.name, environment.approval
-        watching = Watching(self, "Watching", looking=looking)
-        functions: list[HandlerFunction] = []
-        queues = [watching.dead_letters]
+        self.environment, self.pipeline_arn, self.storage, self.workloads = (
+            environment, pipeline_arn, storage, workloads,
+        )  # fmt: skip
+        self.watching = Watching(self, "Watching", looking=looking)
+        # What the monitoring looks at, as it comes.
+        self.functions: list[HandlerFunction] = []
+        self.dead_letters = [self.watching.dead_letters]
+        self._start_executions()
+        if tells_people(environment):
+            self._tell_people(container_policy, network)
 
+    def _start_executions(self) -> None:
+        """By time and for new data."""
+        environment = self.environment
         if environment.schedule:
-            Schedule(self, "Schedule", name=name, pipeline_arn=pipeline_arn, option=environment.schedule,
-                     watching=watching)  # fmt: skip
+            Schedule(self, "Schedule", name=environment.name, pipeline_arn=self.pipeline_arn,
+                     option=environment.schedule, watching=self.watching)  # fmt: skip
         if environment.new_data:
             new_data = NewData(
-                self, "NewData", name=name, pipeline_arn=pipeline_arn, option=environment.new_data, storage=storage,
-                watching=watching, workloads=workloads,
+                self, "NewData", name=environment.name, pipeline_arn=self.pipeline_arn, option=environment.new_data,
+                storage=self.storage, watching=self.watching, workloads=self.workloads,
             )  # fmt: skip
-            functions.append(new_data.function)
-            queues.append(new_data.events.dead_letters)
-        if not tells_people(environment):
-            return
+            self.functions.append(new_data.function)
+            self.dead_letters.append(new_data.events.dead_letters)
+
+    def _tell_people(self, container_policy: iam.IManagedPolicy, network: Network | None) -> None:
+        """What has happened, of the endpoint that follows the approvals, of money, of silence."""
+        environment, name = self.environment, self.environment.name
+        approval = environment.approval
         notifications = Notifications(
-            self, "Notifications", name=name, pipeline_arn=pipeline_arn, key=storage.key, mails=environment.mails,
-            tells_approved=approval is not None and approval.action == "notify", watching=watching,
-            workloads=workloads,
+            self, "Notifications", name=name, pipeline_arn=self.pipeline_arn, key=self.storage.key,
+            mails=environment.mails, tells_approved=approval is not None and approval.action == "notify",
+            watching=self.watching, workloads=self.workloads,
         )  # fmt: skip
-        functions.append(notifications.function)
+        self.functions.append(notifications.function)
         endpoint = None
         if approval and approval.action == "deploy":
             assert environment.serving_image_uri is not None, "checked with the environment"
             deployed = Approval(
                 self, "Approval", name=name, option=approval, serving_image_uri=environment.serving_image_uri,
-                storage=storage, container_policy=container_policy, network=network, notifications=notifications,
-                watching=watching, workloads=workloads,
+                storage=self.storage, container_policy=container_policy, network=network,
+                notifications=notifications, watching=self.watching, workloads=self.workloads,
             )  # fmt: skip
             endpoint = deployed.endpoint
-            functions.append(deployed.function)
-            queues.append(deployed.events.dead_letters)
+            self.functions.append(deployed.function)
+            self.dead_letters.append(deployed.events.dead_letters)
         if environment.budget:
             budget = Budget(
-                self, "Budget", name=name, pipeline_arn=pipeline_arn, option=environment.budget,
-                notifications=notifications, watching=watching, workloads=workloads,
+                self, "Budget", name=name, pipeline_arn=self.pipeline_arn, option=environment.budget,
+                notifications=notifications, watching=self.watching, workloads=self.workloads,
             )  # fmt: skip
-            functions += [budget.function] if budget.function else []
+            self.functions += [budget.function] if budget.function else []
         if environment.monitoring:
             Monitoring(
                 self, "Monitoring", name=name, option=environment.monitoring, notifications=notifications,
-                watching=watching, workloads=workloads, functions=functions, dead_letters=queues, endpoint=endpoint,
+                watching=self.watching, workloads=self.workloads, functions=self.functions,
+                dead_letters=self.dead_letters, endpoint=endpoint,
             )  # fmt: skip
 
 

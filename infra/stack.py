@@ -62,16 +62,13 @@ class LangadaptStack(Stack):
         )  # fmt: skip
         code = CodeArchives(self, "Code", steps=STEP_MODULES, storage=storage, workloads=workloads)
         names = DefinitionNames(
-            bucket=storage.bucket.bucket_name,
-            job_role_arn=jobs.role.role_arn,
-            pipeline_role_arn=driver.role.role_arn,
-            resolve_inputs_arn=resolve_inputs.function.function_arn,
-            image_uri=image_uri,
-            key_arn=storage.key.key_arn,
+            bucket=storage.bucket.bucket_name, key_arn=storage.key.key_arn,
+            job_role_arn=jobs.role.role_arn, pipeline_role_arn=driver.role.role_arn,
+            resolve_inputs_arn=resolve_inputs.function.function_arn, image_uri=image_uri,
             serving_image_uri=config.serving.image_uri if is_given(config.serving) else image_uri,
             subnets=tuple(network.subnets) if network else (),
             security_group=network.jobs.security_group_id if network else None,
-        )
+        )  # fmt: skip
         pipeline = SagemakerPipeline(self, "Pipeline", config=config, names=names)
         # Whoever starts it as soon as it is there finds all that it needs.
         pipeline.node.add_dependency(code.placed, driver.policy, driver.own_policy, jobs.own_policy, storage.policy)
@@ -87,8 +84,7 @@ class LangadaptStack(Stack):
         Maintainers(self, "Maintainers", pipeline_arn=pipeline_arn, pipeline_role_arn=driver.role.role_arn)
         CfnOutput(self, "CommandLine", value=command_line(environment, names),
                   description="what langadapt's commands take to work with this pipeline")  # fmt: skip
-        for name, value in {"langadapt:environment": environment.name, **environment.tags}.items():
-            Tags.of(self).add(name, value)
+        tag_resources(self, environment)
 
 
 def environment_image(
@@ -137,6 +133,11 @@ def command_line(environment: EnvironmentConfig, names: DefinitionNames) -> str:
     source = f"--preset {environment.preset}" if environment.preset else "--config FILE"
     own = [f"--set {setting}" for setting in environment.set]
     return " ".join([source, *own, *(f"--set {name}={value}" for name, value in settings.items())])
+
+
+def tag_resources(stack: Stack, environment: EnvironmentConfig) -> None:
+    for name, value in {"langadapt:environment": environment.name, **environment.tags}.items():
+        Tags.of(stack).add(name, value)
 
 
 def bound_roles(stack: Stack, environment: EnvironmentConfig) -> None:
