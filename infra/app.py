@@ -59,11 +59,36 @@ def require_cdk() -> None:
 def main(arguments: list[str]) -> int:
     """arguments: environments' files; none: all of infra/environments/."""
     try:
-        build_app([Path(name) for name in arguments] or environment_files()).synth()
+        app = build_app([Path(name) for name in arguments] or environment_files())
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USER_ERROR
+    return synthesised(app)
+
+
+def synthesised(app: Any) -> int:
+    """Writes the templates; the exit code. What a checker finds in one is told, a line for each resource."""
+    try:
+        app.synth()
+    except RuntimeError as error:
+        # As jsii hands over what CDK throws; the report's path ends it.
+        if not str(error).startswith("ValidationFailed"):
+            raise
+        for line in finding_lines(Path(str(error).rpartition(": ")[2])):
+            print(f"error: {line}", file=sys.stderr)
+        return EXIT_USER_ERROR
     return EXIT_DONE
+
+
+def finding_lines(report: Path) -> list[str]:
+    """What a checker has found in a template, a line for each resource. report: validation-report.json of CDK."""
+    found = json.loads(report.read_text(encoding="utf-8"))
+    return [
+        f"{resource['constructPath']}: {violation['ruleName']}. {violation['description']}"
+        for plugin in found["pluginReports"]
+        for violation in plugin["violations"]
+        for resource in violation["violatingConstructs"]
+    ]
 
 
 if __name__ == "__main__":

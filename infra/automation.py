@@ -54,6 +54,8 @@ class Automation(Construct):
         self._start_executions()
         if tells_people(environment):
             self._tell_people(container_policy, network)
+        else:
+            self.watching.acknowledge_dead_letters()
 
     def _start_executions(self) -> None:
         """By time and for new data."""

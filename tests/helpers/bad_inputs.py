@@ -203,7 +203,7 @@ ROWS: dict[str, Callable[[Place], BadInput | None]] = {
     "sample-into-a-full-folder": lambda place: BadInput(["sample", str(place.folder / "base")]),
     "inspect-mask-missing": lambda place: BadInput(["inspect-mask", str(place.bad / "talk.jsonl")]),
     "inspect-mask-without-tokenizer": lambda place: BadInput(
-        ["inspect-mask", str(place.folder / "conversations.jsonl")]
+        ["inspect-mask", str(place.folder / "conversations.jsonl"), "--model", str(place.bad)]
     ),
     "chat-missing": lambda place: BadInput(["chat", str(place.bad / "none")]),
     "chat-folder-without-model": lambda place: BadInput(["chat", str(place.bad)]),

@@ -45,6 +45,24 @@ BARE = {
 }
 
 
+# Each option on its own, by a name for it; a choice of them makes an environment on top of BARE.
+OPTIONS = {
+    **{name: {name: FULL[name]} for name in ("network", "new_data", "mails", "monitoring", "budget", "image")},
+    "boundary": {"permissions_boundary": FULL["permissions_boundary"]},
+    "schedule": {"schedule": {"expression": "rate(7 days)"}},
+    "notify": {"approval": {"action": "notify"}},
+    "deploy": {"approval": {"action": "deploy"}, "serving_image_uri": SERVING_IMAGE},
+    "delete": {"removal": "delete"},
+    "warn": {"budget": {"monthly_usd": 100, "stop_at_percent": None}},
+}
+
+
+def environment_with(*options):
+    """BARE with some of OPTIONS, named by them."""
+    return {**BARE, **{key: value for name in options for key, value in OPTIONS[name].items()},
+            "name": "-".join(name.replace("_", "-") for name in options)}  # fmt: skip
+
+
 def environment_file(folder, values):
     """Writes an environment's file."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 from cfnlint import api
-from environments import BARE, FULL, resources
+from environments import BARE, FULL, OPTIONS, environment_file, environment_with, resources, synthesise, templates
 from policy_simulation import ResolvedTemplate
 
 with warnings.catch_warnings():
@@ -60,6 +60,14 @@ def test_both_extremes_are_synthesised(stack_templates):
                 "AWS::Budgets::Budget", "AWS::CodeBuild::Project", "AWS::Events::Rule"}  # fmt: skip
     assert optional <= kinds["langadapt-full"]
     assert not optional & kinds["langadapt-bare"]
+
+
+def test_each_option_alone_is_synthesised_without_a_finding(tmp_path):
+    """What one option brings must not lean on what another has brought."""
+    files = [environment_file(tmp_path, environment_with(name)) for name in OPTIONS]
+    finished = synthesise(files, tmp_path / "cdk.out")
+    assert finished.returncode == 0, finished.stderr[-4_000:]
+    assert len(templates(tmp_path / "cdk.out")) == len(OPTIONS)
 
 
 @pytest.mark.parametrize("stack", ["langadapt-full", pytest.param("langadapt-bare", marks=pytest.mark.verify)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -12,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from environments import BARE, FULL, ROOT, environment_file, resources, synthesise, templates
+from environments import BARE, FULL, OPTIONS, ROOT, environment_file, environment_with, resources, synthesise, templates
 from template_definition import definition, names_of, placed_archives
 from workplace import JOB_STEPS, PRESET, fill_workplace, prove
 
@@ -20,7 +21,7 @@ from pipeline.local.environment import local_image
 from pipeline.local.executor import run_definition
 from pipeline.local.inputs import local_handler
 from pipeline.registry import LocalRegistry
-from steps.contract import EXIT_DONE
+from steps.contract import EXIT_DONE, EXIT_USER_ERROR
 
 pytestmark = pytest.mark.verify
 
@@ -31,12 +32,12 @@ PLANTED = """
 import sys
 from pathlib import Path
 from aws_cdk import aws_iam as iam
-from infra.app import build_app
+from infra.app import build_app, synthesised
 app = build_app([Path(sys.argv[1])])
 stack = app.node.children[0]
 wide = iam.PolicyStatement(actions=["s3:GetObject"], resources=["*"])
 iam.ManagedPolicy(stack, "Planted", statements=[wide])
-app.synth()
+sys.exit(synthesised(app))
 """
 
 
@@ -111,9 +112,19 @@ def test_a_wildcard_without_a_reason_stops_the_synthesis(tmp_path: Path) -> None
     surroundings = {**os.environ, "CDK_VALIDATION": "false", "CDK_OUTDIR": str(tmp_path / "cdk.out")}
     command = [sys.executable, "-c", PLANTED, str(environment_file(tmp_path, BARE))]
     finished = subprocess.run(command, cwd=ROOT, env=surroundings, capture_output=True, text=True)
-    told = "AwsSolutions-IAM5[Resource::*]" in finished.stdout + finished.stderr
-    prove("a planted wildcard is refused by cdk-nag, exit code", finished.returncode, "not 0",
-          finished.returncode != 0 and told)  # fmt: skip
+    told = [line for line in finished.stderr.splitlines() if line.startswith("error: ")]
+    prove("a planted wildcard is refused by cdk-nag, exit code and lines", (finished.returncode, len(told)), "(1, 1)",
+          finished.returncode == EXIT_USER_ERROR and len(told) == 1)  # fmt: skip
+    assert told[0].startswith("error: langadapt-bare/Planted/Resource: AwsSolutions-IAM5[Resource::*].")
+
+
+def test_every_pair_of_options_is_synthesised_without_a_finding(tmp_path: Path) -> None:
+    pairs = [pair for pair in itertools.combinations(OPTIONS, 2) if pair != ("budget", "warn")]
+    files = [environment_file(tmp_path, environment_with(*pair)) for pair in pairs if pair != ("notify", "deploy")]
+    finished = synthesise(files, tmp_path / "cdk.out")
+    made = len(templates(tmp_path / "cdk.out"))
+    prove("environments of two options synthesised, with no finding of cdk-nag", made, str(len(files)),
+          finished.returncode == EXIT_DONE and made == len(files) >= 60)  # fmt: skip
 
 
 def test_the_definition_in_the_template_runs_on_this_machine(tmp_path: Path, make_tiny_llama) -> None:
