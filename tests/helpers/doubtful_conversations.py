@@ -18,8 +18,8 @@ ENGLISH = [
 
 
 def sample_pairs() -> list[Pair]:
-    """The first question and answer of each conversation of the sample."""
-    read = [json.loads(line)["messages"] for line in SAMPLE.read_text("utf-8").splitlines()]
+    """The first question and answer of the sample's conversations, as many as the spoiling below is made for."""
+    read = [json.loads(line)["messages"] for line in SAMPLE.read_text("utf-8").splitlines()[:104]]
     spoken = [[message for message in messages if message["role"] != "system"] for messages in read]
     return [(messages[0]["content"], messages[1]["content"]) for messages in spoken]
 

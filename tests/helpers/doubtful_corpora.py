@@ -44,8 +44,8 @@ Build = Callable[[Path, list[str]], dict[str, Path]]
 
 
 def sample_texts() -> list[str]:
-    """The documents of the sample's corpus."""
-    return [json.loads(line)["text"] for line in SAMPLE.read_text("utf-8").splitlines()]
+    """Documents of the sample's corpus, as many as how much is spoilt below is made for."""
+    return [json.loads(line)["text"] for line in SAMPLE.read_text("utf-8").splitlines()[:54]]
 
 
 def write_texts(path: Path, texts: list[str]) -> Path:

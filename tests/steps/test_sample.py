@@ -20,26 +20,31 @@ CORPUS = [json.loads(line) for line in (FOLDER / "corpus.jsonl").read_text("utf-
 CONVERSATIONS = [
     json.loads(line)["messages"] for line in (FOLDER / "conversations.jsonl").read_text("utf-8").splitlines()
 ]
-FIRST_60_KB = "\n".join(document["text"] for document in CORPUS).encode()[:60_000]
+PROSE = [document["text"] for document in CORPUS]
+FIRST_60_KB, LAST_60_KB = "\n".join(PROSE).encode()[:60_000], "\n".join(PROSE).encode()[-60_000:]
 
 
 def test_size_and_topics() -> None:
-    assert len(CORPUS) >= 40
-    assert sum(len(document["text"].encode()) for document in CORPUS) >= 60_000
+    assert len(CORPUS) >= 80
+    assert sum(len(document["text"].encode()) for document in CORPUS) >= 120_000
     topics = {document["topic"] for document in CORPUS}
     assert topics == {"telecom", "city", "science", "history", "cooking", "law", "story"}
 
 
-def test_the_prose_is_varied() -> None:
-    assert len(zlib.compress(FIRST_60_KB, 9)) / len(FIRST_60_KB) >= 0.33
-    words = FIRST_60_KB.decode(errors="ignore").split()
+@pytest.mark.parametrize("part", [FIRST_60_KB, LAST_60_KB], ids=["first 60 KB", "last 60 KB"])
+def test_the_prose_is_varied(part: bytes) -> None:
+    assert len(zlib.compress(part, 9)) / len(part) >= 0.33
+
+
+def test_hardly_anything_is_said_twice() -> None:
+    words = " ".join(PROSE).split()
     runs = [tuple(words[place : place + 6]) for place in range(len(words) - 5)]
     repeated = sum(count for count in collections.Counter(runs).values() if count > 1)
     assert repeated / len(runs) <= 0.01
 
 
 def test_conversations() -> None:
-    assert len(CONVERSATIONS) >= 80
+    assert len(CONVERSATIONS) >= 200
     assert all([message["role"] for message in messages] == ["user", "assistant"] for messages in CONVERSATIONS)
     answers = [messages[1]["content"].strip() for messages in CONVERSATIONS]
     assert len(set(answers)) == len(answers)
