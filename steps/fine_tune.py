@@ -30,8 +30,9 @@ from transformers.utils import logging as transformers_logging
 from steps.configs.fine_tune import FineTuneConfig, not_learned
 from steps.contract import ConfigError, Folder, StepFolders, run_step, write_json
 from steps.modeling.adapter import check_target_modules, merge_adapter
-from steps.modeling.adapter_training import COMPUTE_DTYPES, TrainingRun, load_base, train_adapter
+from steps.modeling.adapter_training import TrainingRun, train_adapter
 from steps.modeling.checkpoint_settings import checkpoint_key, claim_folder, learned_settings
+from steps.modeling.fine_tuned_base import COMPUTE_DTYPES, load_base
 from steps.modeling.loading import choose_device, load_model, load_tokenizer
 from steps.modeling.reply_measures import mean_token_loss, measure_stop_rate
 from steps.schemas.training import FineTuningSummary

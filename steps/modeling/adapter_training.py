@@ -8,7 +8,6 @@ machine with one number of threads, which decides the order of sums).
 from __future__ import annotations
 
 import functools
-import importlib.util
 import math
 import tempfile
 import time
@@ -23,7 +22,6 @@ import torch
 from datasets import Dataset
 from peft import PeftModel
 from transformers import (
-    BitsAndBytesConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PrinterCallback,
@@ -32,16 +30,13 @@ from transformers import (
 from trl import SFTConfig, SFTTrainer
 
 from steps.configs.fine_tune import FineTuneConfig
-from steps.contract import EXIT_TERMINATED, ConfigError, StepError, report, report_progress
+from steps.contract import EXIT_TERMINATED, StepError, report, report_progress
 from steps.modeling.adapter import chat_token_rows, lora_config, save_adapter
 from steps.modeling.adapter_checkpoints import AdapterCheckpoints
 from steps.modeling.adapter_validation import AdapterValidation
-from steps.modeling.loading import load_model
 from steps.modeling.stopping import StopRequest, noting_sigterm
 from steps.modeling.token_losses import has_plain_head, output_layer, summed_nats
 from steps.text.assistant_mask import IGNORED_LABEL, Example
-
-COMPUTE_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -141,34 +136,6 @@ def learning_rate_share(step: int, *, steps: int, warmup_share: float) -> float:
     if step < warmup:
         return (step + 1) / warmup
     return max(0.0, (steps - step) / (steps - warmup)) if warmup < steps else 1.0
-
-
-def load_base(
-    folder: Path, config: FineTuneConfig, device: torch.device, *, trust_remote_code: bool
-) -> PreTrainedModel:
-    """The model that is fine-tuned, in the precision of the computation, or its linear layers in 4 bits.
-
-    Raises ConfigError where 4 bits are asked for and bitsandbytes is not installed.
-    """
-    dtype = COMPUTE_DTYPES[config.precision]
-    if config.base_quantisation == "none":
-        return load_model(folder, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
-    if importlib.util.find_spec("bitsandbytes") is None:
-        raise ConfigError(
-            "fine_tune.base_quantisation",
-            config.base_quantisation,
-            limit="none without bitsandbytes",
-            remedy="Install langadapt[gpu], or take none.",
-        )
-    quantisation = BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type=config.base_quantisation,
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=dtype,
-    )
-    return load_model(
-        folder, dtype=dtype, device=device, trust_remote_code=trust_remote_code, quantization_config=quantisation
-    )
 
 
 def steps_of_one_pass(conversations: int, config: FineTuneConfig) -> int:

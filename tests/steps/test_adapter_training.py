@@ -22,11 +22,11 @@ from steps.modeling.adapter import merge_adapter
 from steps.modeling.adapter_training import (
     TrainingRun,
     learning_rate_share,
-    load_base,
     steps_of_one_pass,
     train_adapter,
 )
 from steps.modeling.checkpoints import find_fault
+from steps.modeling.fine_tuned_base import load_base
 from steps.modeling.loading import is_tied, load_model, save_model
 from steps.modeling.reply_measures import mean_token_loss
 from steps.text.assistant_mask import Example, ExampleBuilder
@@ -204,6 +204,15 @@ def test_a_base_in_four_bits_trains_where_bitsandbytes_is(train, whole, base, tm
         with pytest.raises(ConfigError, match=r"fine_tune.base_quantisation: nf4; limit none without bitsandbytes"):
             train(tmp_path / "adapter", base_quantisation="nf4")
         return
+    # What is evaluated is trained on afterwards: gradients go through every layer still.
+    config = CONFIG.model_copy(update={"base_quantisation": "nf4"})
+    model = load_base(base, config, torch.device("cpu"), trust_remote_code=False)
+    embedded = torch.randn(1, 4, model.config.hidden_size)
+    with torch.no_grad():
+        model.eval()(inputs_embeds=embedded)
+    model.train()(inputs_embeds=embedded.requires_grad_()).logits.sum().backward()
+    assert embedded.grad.abs().sum() > 0
+
     done, _ = train(tmp_path / "adapter", base_quantisation="nf4")
     assert done.losses[0] == pytest.approx(whole[0].losses[0], rel=0.1)
     assert done.losses[-1] < done.losses[0] - 0.5

@@ -12,7 +12,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from steps.configs.fine_tune import FineTuneConfig
 from steps.modeling.adapter import lora_config
-from steps.modeling.adapter_training import load_base, train_adapter
+from steps.modeling.adapter_training import train_adapter
+from steps.modeling.fine_tuned_base import load_base
 from steps.modeling.loading import save_model
 from steps.text.assistant_mask import ExampleBuilder
 
