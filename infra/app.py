@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from infra.environment import load_environment
+from infra.environment import EnvironmentConfig, endpoint_name, load_environment
 from steps.contract import EXIT_DONE, EXIT_USER_ERROR, ConfigError
 
 FOLDER = Path(__file__).parent
@@ -35,6 +35,11 @@ def build_app(files: list[Path]) -> Any:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError("name", name, limit="one environment of a name", remedy="Give each a name of its own.")
+    check_endpoints(environments)
+    for environment in environments:
+        if (environment.image.base or "").endswith("@sha256:" + "0" * 64):
+            line = f"{environment.name}: image.base is the placeholder it is shipped with, which no image is built on"
+            print(f"warning: {line}", file=sys.stderr)
     require_cdk()
     from aws_cdk import App, Validations
     from cdk_nag import AwsSolutionsChecks
@@ -46,6 +51,19 @@ def build_app(files: list[Path]) -> Any:
     for environment in environments:
         LangadaptStack(app, environment.name, environment=environment)
     return app
+
+
+def check_endpoints(environments: list[EnvironmentConfig]) -> None:
+    """Raises ConfigError where two environments of one account and region would steer one endpoint."""
+    steered: dict[tuple[str, str, str], str] = {}
+    for environment in environments:
+        name = endpoint_name(environment)
+        if name is None:
+            continue
+        first = steered.setdefault((environment.account, environment.region, name), environment.name)
+        if first != environment.name:
+            remedy = f"Give {environment.name} another one than {first}."
+            raise ConfigError("approval.endpoint_name", name, limit="one environment of an endpoint", remedy=remedy)
 
 
 def require_cdk() -> None:

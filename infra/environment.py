@@ -25,6 +25,9 @@ from pipeline.config_sections import Section
 from pipeline.config_text import read_yaml
 from steps.contract import ConfigError, nearest_name
 
+# Begins of names of regions in which model package groups are no resource of CloudFormation.
+ELSEWHERE = ("cn-", "us-iso", "eu-iso")
+
 
 class EnvironmentConfig(Section):
     """What an environment is made of. An option that is left out is not deployed."""
@@ -68,9 +71,17 @@ class EnvironmentConfig(Section):
         if (self.preset is None) == (self.config is None):
             value = "neither preset nor config" if self.preset is None else "preset and config"
             raise ConfigError("preset", value, limit="one of preset and config", remedy="Name one of them.")
+        self._check_region()
+        self._check_tags()
         for mail in self.mails:
             if not MAIL.fullmatch(mail):
                 raise ConfigError("mails", mail, limit="name@host", remedy="Write whole addresses.")
+            if self.mails.count(mail) > 1:
+                raise ConfigError("mails", mail, limit="each address once", remedy="Leave one out.")
+        boundary = self.permissions_boundary
+        if boundary is not None and boundary.split(":")[4] not in (self.account, "aws"):
+            limit = f"a policy of account {self.account}"
+            raise ConfigError("permissions_boundary", boundary, limit=limit, remedy="Name one of the account's own.")
         for zone in self.network.availability_zones if self.network else ():
             if not zone.startswith(self.region) or len(zone) != len(self.region) + 1:
                 limit = f"a zone of {self.region}, such as {self.region}a"
@@ -85,6 +96,23 @@ class EnvironmentConfig(Section):
             limit = "an image that serves with approval.action deploy"
             raise ConfigError("serving_image_uri", "not set", limit=limit, remedy=remedy)
         return self
+
+    def _check_region(self) -> None:
+        """Raises ConfigError where CloudFormation knows a resource not (by the service's own specification)."""
+        if self.region.startswith(ELSEWHERE):
+            remedy = "There SageMaker has no model package groups that CloudFormation makes."
+            raise ConfigError(
+                "region", self.region, limit="a region outside China and the iso partitions", remedy=remedy
+            )
+        if self.region.startswith("us-gov-") and self.budget is not None:
+            remedy = "Leave it out: there CloudFormation makes no budgets."
+            raise ConfigError("budget", "given", limit=f"none in {self.region}", remedy=remedy)
+
+    def _check_tags(self) -> None:
+        for name, value in self.tags.items():
+            if not 1 <= len(name) <= 128 or name.lower().startswith("aws:") or len(value) > 256:
+                limit = "names of 1 to 128 characters that do not begin with aws:, values of at most 256"
+                raise ConfigError("tags", f"{name[:64]}={value[:64]}", limit=limit, remedy="Change this tag.")
 
 
 def load_environment(file: Path) -> EnvironmentConfig:
@@ -122,6 +150,12 @@ def load_pipeline_config(environment: EnvironmentConfig) -> PipelineConfig:
         # It names the command line's options, which are fields here.
         field = error.subject.removeprefix("--")
         raise ConfigError(field, error.value, limit=error.limit, remedy=error.remedy) from error
+
+
+def endpoint_name(environment: EnvironmentConfig) -> str | None:
+    """Name of the endpoint that an approval deploys to, None where none does."""
+    option = environment.approval
+    return (option.endpoint_name or environment.name) if option and option.action == "deploy" else None
 
 
 def validate_environment(values: Mapping[str, Any]) -> EnvironmentConfig:

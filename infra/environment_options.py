@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Literal
 
@@ -15,6 +16,8 @@ from steps.contract import ConfigError
 # What the pipeline and the command line write, below the pipeline's prefix.
 PIPELINE_FOLDERS = ("inputs", "runs", "models", "checkpoints", "code", "definitions")
 ECR_IMAGE_BY_DIGEST = r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9._/-]+@sha256:[0-9a-f]{64}$"
+# Of 4,096 bytes that a function's variables may have, the names of the account besides.
+MAX_PARAMETER_CHARACTERS = 2_500
 MAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
 
@@ -50,6 +53,18 @@ class NetworkOption(Section):
     availability_zones: tuple[str, ...] = Field(
         min_length=1, max_length=3, description="zones of the subnets; those that offer the instance types"
     )
+
+    @pydantic.model_validator(mode="after")
+    def _can_be_made(self) -> NetworkOption:
+        try:
+            ipaddress.ip_network(self.cidr)
+        except ValueError as error:
+            remedy = "Write the first address of the range, such as 10.20.0.0/16."
+            raise ConfigError("network.cidr", self.cidr, limit="a range of addresses", remedy=remedy) from error
+        for zone in self.availability_zones:
+            if self.availability_zones.count(zone) > 1:
+                raise ConfigError("network.availability_zones", zone, limit="each zone once", remedy="Leave one out.")
+        return self
 
 
 class ScheduleOption(Section):
@@ -101,6 +116,11 @@ class NewDataOption(Section):
         if "CorpusUri" in self.parameters:
             remedy = "Leave it out: it is the folder that is watched."
             raise ConfigError("new_data.parameters", "CorpusUri", remedy=remedy)
+        characters = sum(len(name) + len(value) + 8 for name, value in self.parameters.items())
+        if characters > MAX_PARAMETER_CHARACTERS:
+            remedy = "Set them in the pipeline's configuration: a function's settings hold 4 kB."
+            limit = f"{MAX_PARAMETER_CHARACTERS} characters together"
+            raise ConfigError("new_data.parameters", f"{characters} characters", limit=limit, remedy=remedy)
         return self
 
 
@@ -111,7 +131,7 @@ class ApprovalOption(Section):
         "notify", description="deploy: create or update the endpoint; notify: tell about it"
     )
     endpoint_name: str | None = Field(
-        None, pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,47}$", description="its endpoint; null: the environment's name"
+        None, pattern=r"^[a-z0-9](-*[a-z0-9]){0,47}$", description="its endpoint; null: the environment's name"
     )
     instance_type: str = Field(
         "ml.g5.xlarge", pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$", description="instance type of the endpoint"
@@ -144,3 +164,10 @@ class BudgetOption(Section):
     stop_at_percent: int | None = Field(
         100, ge=1, le=1000, description="share at which running executions are stopped, hours late; null: never"
     )
+
+    @pydantic.model_validator(mode="after")
+    def _warns_before_it_stops(self) -> BudgetOption:
+        if self.stop_at_percent is not None and self.warn_at_percent >= self.stop_at_percent:
+            limit = f"below stop_at_percent, {self.stop_at_percent}"
+            raise ConfigError("budget.warn_at_percent", self.warn_at_percent, limit=limit, remedy="Lower it.")
+        return self

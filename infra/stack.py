@@ -20,7 +20,7 @@ from infra.constructs.roles import JobRole, PipelineRole
 from infra.constructs.sagemaker_pipeline import DefinitionNames, SagemakerPipeline, with_placeholders
 from infra.constructs.storage import Storage
 from infra.constructs.workloads import Workloads
-from infra.environment import EnvironmentConfig, load_pipeline_config
+from infra.environment import EnvironmentConfig, endpoint_name, load_pipeline_config
 from infra.image_build import arns_in_ecr
 from infra.policies import arn
 from pipeline.config_sections import ServingSection
@@ -39,7 +39,9 @@ class LangadaptStack(Stack):
         bound_roles(self, environment)
         subnets = len(environment.network.availability_zones) if environment.network else 0
         config = with_placeholders(load_pipeline_config(environment), subnets=subnets)
-        removal = RemovalPolicy.RETAIN if environment.removal == "retain" else RemovalPolicy.DESTROY
+        # What a first deployment has made goes when that fails: what it left would stand in the next one's way.
+        kept = RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
+        removal = kept if environment.removal == "retain" else RemovalPolicy.DESTROY
         pipeline_arn = arn(self, service="sagemaker", resource=f"pipeline/{environment.name}")
 
         storage = Storage(
@@ -105,12 +107,6 @@ def environment_image(
 def is_given(serving: ServingSection) -> bool:
     """Whether an image that serves is named, by the environment or by the pipeline's configuration."""
     return serving.image_uri != ServingSection().image_uri
-
-
-def endpoint_name(environment: EnvironmentConfig) -> str | None:
-    """Name of the endpoint that an approval deploys to, None where none does."""
-    option = environment.approval
-    return (option.endpoint_name or environment.name) if option and option.action == "deploy" else None
 
 
 def command_line(environment: EnvironmentConfig, names: DefinitionNames) -> str:

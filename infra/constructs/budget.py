@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from aws_cdk import Aws
 from aws_cdk import aws_budgets as budgets
+from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
@@ -34,48 +35,57 @@ class Budget(Construct):
         watching: Watching,
         workloads: Workloads,
     ) -> None:
-        """name: of the pipeline, and of the budget."""
+        """name: of the pipeline."""
         super().__init__(scope, construct_id)
         told = [_notification("ACTUAL", option.warn_at_percent, notifications.topic.topic_arn),
                 _notification("FORECASTED", 100, notifications.topic.topic_arn)]  # fmt: skip
-        self.function: HandlerFunction | None = None
+        topic = None
         if option.stop_at_percent is not None:
-            stop_topic = self._stopping(name, pipeline_arn, notifications, watching, workloads)
-            told.append(_notification("ACTUAL", option.stop_at_percent, stop_topic))
-        budgets.CfnBudget(
+            writers = {"budgets.amazonaws.com": f"arn:{Aws.PARTITION}:budgets::{Aws.ACCOUNT_ID}:*"}
+            topic = EncryptedTopic(
+                self, "Spent", key=notifications.key, writers=writers, description=f"{name} budget"
+            ).topic  # fmt: skip
+            told.append(_notification("ACTUAL", option.stop_at_percent, topic.topic_arn))
+        # CloudFormation gives it a name: to change whom it tells is to make another one, before this one goes.
+        self.resource = budgets.CfnBudget(
             self, "Budget",
             budget=budgets.CfnBudget.BudgetDataProperty(
-                budget_name=name, budget_type="COST", time_unit="MONTHLY",
+                budget_type="COST", time_unit="MONTHLY",
                 budget_limit=budgets.CfnBudget.SpendProperty(amount=option.monthly_usd, unit="USD"),
                 cost_filters={"Service": ["Amazon SageMaker"]},
             ),
             notifications_with_subscribers=told,
         )  # fmt: skip
+        self.function: HandlerFunction | None = None
+        if topic is not None:
+            self.function = self._stopping(name, pipeline_arn, topic, notifications, watching, workloads)
 
     def _stopping(
-        self, name: str, pipeline_arn: str, notifications: Notifications, watching: Watching, workloads: Workloads
-    ) -> str:
-        """ARN of the topic whose messages stop executions."""
-        writers = {"budgets.amazonaws.com": f"arn:{Aws.PARTITION}:budgets::{Aws.ACCOUNT_ID}:*"}
-        topic = EncryptedTopic(
-            self, "Spent", key=notifications.key, writers=writers, description=f"{name} budget"
-        ).topic
+        self,
+        name: str,
+        pipeline_arn: str,
+        topic: sns.Topic,
+        notifications: Notifications,
+        watching: Watching,
+        workloads: Workloads,
+    ) -> HandlerFunction:
+        """The function that stops executions. topic: whose messages say that the budget is spent."""
         executions = f"{pipeline_arn}/execution/*"
-        self.function = HandlerFunction(
+        function = HandlerFunction(
             self, "Stop", handler="stop_over_budget", description="stops executions when the budget is spent",
             workloads=workloads, looks_by=watching.policy, topic=notifications.topic, topic_key=notifications.key,
             dead_letters=watching.dead_letters,
-            settings={"pipeline": name, "budget": name, "budget_topic_arn": topic.topic_arn},
+            settings={"pipeline": name, "budget": self.resource.ref, "budget_topic_arn": topic.topic_arn},
             statements=[allow(actions=["sagemaker:StopPipelineExecution"], resources=[executions])],
         )  # fmt: skip
-        assert self.function.policy is not None
+        assert function.policy is not None
         acknowledge_wildcards(
-            self.function.policy, resources=[executions], reason="The service names executions at run time."
+            function.policy, resources=[executions], reason="The service names executions at run time."
         )
         topic.add_subscription(
-            subscriptions.LambdaSubscription(self.function.function, dead_letter_queue=watching.dead_letters)
+            subscriptions.LambdaSubscription(function.function, dead_letter_queue=watching.dead_letters)
         )
-        return topic.topic_arn
+        return function
 
 
 def _notification(kind: str, percent: float, topic_arn: str) -> budgets.CfnBudget.NotificationWithSubscribersProperty:

@@ -84,7 +84,8 @@ class Image(Construct):
             properties={"Tag": image_tag(files, base, target)}, service_timeout=Duration.hours(1),
         )  # fmt: skip
         # Whoever answers when the build ends must listen before it begins.
-        image.node.add_dependency(ended, role)
+        # What it may do must be so before it begins, too, and in an update before the next build does.
+        image.node.add_dependency(ended, role, self.policy)
         self.uri = image.get_att_string("ImageUri")
 
     def _role(self, name: str, base: str, context: assets.Asset, storage: Storage, workloads: Workloads) -> iam.Role:
@@ -97,7 +98,7 @@ class Image(Construct):
         )  # fmt: skip
         partition = Stack.of(self).partition
         context_arn = f"arn:{partition}:s3:::{context.s3_bucket_name}/{context.s3_object_key}"
-        policy = iam.Policy(
+        self.policy = iam.Policy(
             self, "Policy", roles=[role],
             statements=[
                 allow(actions=["s3:GetObject", "s3:GetObjectVersion"], resources=[context_arn]),
@@ -110,7 +111,9 @@ class Image(Construct):
             ],
         )  # fmt: skip
         acknowledge_wildcards(
-            policy, resources=["*"], reason="ECR's token is for the whole registry, and opens no repository by itself."
+            self.policy,
+            resources=["*"],
+            reason="ECR's token is for the whole registry, and opens no repository by itself.",
         )
         return role
 

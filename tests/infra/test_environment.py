@@ -67,6 +67,36 @@ BAD = {
     "a boundary that is no policy": ({"permissions_boundary": "boundary"}, "permissions_boundary: 'boundary'; lim"),
     "a removal that is neither": ({"removal": "destroy"}, "removal: 'destroy'; limit 'retain' or 'delete'."),
     "an option that is no section": ({"monitoring": True}, "monitoring: True; limit "),
+    "a mail twice": ({"mails": ["a@example.com"] * 2}, "mails: a@example.com; limit each address once."),
+    "a range that is none": (
+        {"network": {"cidr": "999.1.1.1/16", "availability_zones": ["eu-west-1a"]}}, "network.cidr: 999.1.1.1/16; ",
+    ),
+    "a range that begins within itself": (
+        {"network": {"cidr": "10.20.1.1/16", "availability_zones": ["eu-west-1a"]}}, "network.cidr: 10.20.1.1/16; ",
+    ),
+    "a zone twice": (
+        {"network": {"availability_zones": ["eu-west-1a"] * 2}}, "network.availability_zones: eu-west-1a; limit each",
+    ),
+    "a warning with the stop": (
+        {"budget": {"monthly_usd": 5, "warn_at_percent": 100}}, "budget.warn_at_percent: 100; limit below stop_at",
+    ),
+    "a warning after the stop": (
+        {"budget": {"monthly_usd": 5, "stop_at_percent": 50}}, "budget.warn_at_percent: 80; limit below stop_at_perc",
+    ),
+    "an endpoint with capitals": ({"approval": {"endpoint_name": "LangAdapt"}}, "approval.endpoint_name: 'Lang"),
+    "a boundary of another account": (
+        {"permissions_boundary": "arn:aws:iam::999999999999:policy/b"}, "permissions_boundary: arn:aws:iam::99999",
+    ),
+    "a tag of AWS's own": ({"tags": {"aws:team": "language"}}, "tags: aws:team=language; limit names of 1 to 128"),
+    "a tag without a name": ({"tags": {"": "language"}}, "tags: =language; limit names of 1 to 128 characters"),
+    "a tag that is too long": ({"tags": {"team": "l" * 300}}, "tags: team=lll"),
+    "parameters that no function holds": (
+        {"new_data": {"parameters": {"MinImprovement": "1" * 5_000}}}, "new_data.parameters: 5022 characters; limit ",
+    ),
+    "a region without model package groups": ({"region": "cn-north-1"}, "region: cn-north-1; limit a region outside"),
+    "a budget where there is none": (
+        {"region": "us-gov-west-1", "budget": {"monthly_usd": 5}}, "budget: given; limit none in us-gov-west-1.",
+    ),
 }  # fmt: skip
 
 
@@ -102,6 +132,17 @@ def test_files_that_are_no_environment_are_named(tmp_path):
     twice = [environment_file(tmp_path / folder, BARE) for folder in ("a", "b")]
     with pytest.raises(ConfigError, match="langadapt-bare; limit one environment of a name"):
         build_app(twice)
+    shared = {"serving_image_uri": FULL["serving_image_uri"], "approval": {"action": "deploy", "endpoint_name": "one"}}
+    both = [environment_file(tmp_path, {**BARE, **shared, "name": name}) for name in ("first", "second")]
+    with pytest.raises(
+        ConfigError, match=r"approval.endpoint_name: one; limit one environment of an endpoint. Give sec"
+    ):
+        build_app(both)
+
+
+def test_the_placeholder_that_a_base_is_shipped_with_is_warned_of(capsys):
+    build_app([ROOT / "infra/environments/dev.yaml"])
+    assert capsys.readouterr().err.startswith("warning: langadapt-dev: image.base is the placeholder")
 
 
 def test_an_own_configuration_lies_beside_its_environment(tmp_path):

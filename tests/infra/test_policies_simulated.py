@@ -114,8 +114,9 @@ def of_handlers(rights: Rights) -> Iterator[tuple[str, Callable[[AutomatedAccoun
 
     def stop(account: AutomatedAccount) -> None:
         account.add_execution(1, "Executing")
-        topic = rights.settings("stop_over_budget")["budget_topic_arn"].replace(REGION, MOTO_REGION)
-        stop_over_budget.handler({"Records": [{"Sns": {"TopicArn": topic, "Message": OTHER_NAME}}]}, None)
+        settings = rights.settings("stop_over_budget")
+        topic, message = settings["budget_topic_arn"].replace(REGION, MOTO_REGION), f"Budget Name: {settings['budget']}"
+        stop_over_budget.handler({"Records": [{"Sns": {"TopicArn": topic, "Message": message}}]}, None)
 
     def resolve(account: AutomatedAccount) -> None:
         account.register(1, "Approved", InferenceSpecification={"Containers": [{"Image": "serving", "ModelDataSource": {

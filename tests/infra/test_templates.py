@@ -155,7 +155,7 @@ def test_a_boundary_is_on_every_role(stack_templates):
 def test_data_and_registered_models_stay_when_a_stack_is_deleted_and_nothing_else(stack_templates):
     for stack in STACKS:
         for name, resource in stack_templates[stack]["Resources"].items():
-            kept = resource.get("DeletionPolicy") == "Retain"
+            kept = resource.get("DeletionPolicy") == "RetainExceptOnCreate"
             assert kept == (resource["Type"] in RETAINED), f"{stack} {name}"
 
 
