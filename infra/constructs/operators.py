@@ -50,20 +50,25 @@ class Operators(Construct):
         `langadapt chat --endpoint` asks, None for none."""
         super().__init__(scope, construct_id)
         endpoint = [arn(self, service="sagemaker", resource=f"endpoint/{endpoint_name}")] if endpoint_name else []
+        objects = storage.objects("*")
+        schedules = arn(self, service="scheduler", resource="schedule/default/*")
+        executions, processing, training, *streams = self._of_executions(pipeline_arn)
         statements = [
-            *self._executions(pipeline_arn),
+            allow(actions=PIPELINE_ACTIONS, resources=[pipeline_arn]),
+            allow(actions=EXECUTION_ACTIONS, resources=[executions]),
+            allow(actions=["sagemaker:DescribeProcessingJob"], resources=[processing]),
+            allow(actions=["sagemaker:DescribeTrainingJob"], resources=[training]),
+            allow(actions=["logs:DescribeLogStreams", "logs:GetLogEvents"], resources=streams),
             # The service documents the versions as what is listed; the request names the group.
             allow(actions=["sagemaker:ListModelPackages"], resources=[group.arn, group.versions_arn]),
             allow(actions=["sagemaker:DescribeModelPackage", "sagemaker:UpdateModelPackage"],
                   resources=[group.versions_arn]),
             allow(actions=["s3:GetBucketLocation", "s3:ListBucket"], resources=[storage.bucket.bucket_arn]),
-            allow(actions=["s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"],
-                  resources=[storage.objects("*")]),
+            allow(actions=["s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"], resources=[objects]),
             allow(actions=["kms:Decrypt", "kms:GenerateDataKey"], resources=[storage.key.key_arn]),
             allow(actions=["iam:GetRole"], resources=[names.job_role_arn, names.pipeline_role_arn]),
             allow(actions=["lambda:GetFunction"], resources=[names.resolve_inputs_arn]),
-            allow(actions=["scheduler:GetSchedule"],
-                  resources=[arn(self, service="scheduler", resource="schedule/default/*")]),
+            allow(actions=["scheduler:GetSchedule"], resources=[schedules]),
             allow(actions=LIST_ACTIONS, resources=["*"]),
             *(allow(actions=["ecr:BatchGetImage"], resources=[repository]) for repository in image_repositories),
             *(allow(actions=["sagemaker:InvokeEndpoint", "sagemaker:InvokeEndpointWithResponseStream"],
@@ -75,27 +80,16 @@ class Operators(Construct):
         )  # fmt: skip
         acknowledge_wildcards(
             self.policy,
-            resources=sorted({resource for statement in statements for resource in statement.resources
-                              if "*" in resource}),
+            resources=[executions, processing, training, group.versions_arn, objects, *streams, schedules, "*"],
             reason="Executions, jobs, versions, objects, logs and schedules of this pipeline get their names at run "
             "time; lists of zones, quotas and schedules have no resource.",
         )  # fmt: skip
         CfnOutput(self, "PolicyArn", value=self.policy.managed_policy_arn).override_logical_id("OperatorsPolicy")
 
-    def _executions(self, pipeline_arn: str) -> list[iam.PolicyStatement]:
-        """To start, watch, stop and retry executions, with their jobs and logs."""
-        processing, training = (
-            arn(self, service="sagemaker", resource=f"{kind}/{JOBS_OF_PIPELINES}")
-            for kind in ("processing-job", "training-job")
-        )
-        streams = [
-            arn(self, service="logs", resource=f"log-group:/aws/sagemaker/{jobs}:*")
-            for jobs in ("ProcessingJobs", "TrainingJobs")
-        ]
-        return [
-            allow(actions=PIPELINE_ACTIONS, resources=[pipeline_arn]),
-            allow(actions=EXECUTION_ACTIONS, resources=[f"{pipeline_arn}/execution/*"]),
-            allow(actions=["sagemaker:DescribeProcessingJob"], resources=[processing]),
-            allow(actions=["sagemaker:DescribeTrainingJob"], resources=[training]),
-            allow(actions=["logs:DescribeLogStreams", "logs:GetLogEvents"], resources=streams),
-        ]
+    def _of_executions(self, pipeline_arn: str) -> list[str]:
+        """ARNs of executions, processing jobs, training jobs, and the logs of both."""
+        jobs = [arn(self, service="sagemaker", resource=f"{kind}/{JOBS_OF_PIPELINES}")
+                for kind in ("processing-job", "training-job")]  # fmt: skip
+        streams = [arn(self, service="logs", resource=f"log-group:/aws/sagemaker/{jobs}:*")
+                   for jobs in ("ProcessingJobs", "TrainingJobs")]  # fmt: skip
+        return [f"{pipeline_arn}/execution/*", *jobs, *streams]

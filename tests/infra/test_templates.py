@@ -152,6 +152,15 @@ def test_a_boundary_is_on_every_role(stack_templates):
         assert "PermissionsBoundary" not in properties
 
 
+def test_what_an_update_needs_is_ordered_and_has_no_fixed_name(stack_templates):
+    template = stack_templates["langadapt-full"]["Resources"]
+    [image] = [one for one in template.values() if one["Type"] == "Custom::EnvironmentImage"]
+    assert any(name.startswith("ImagePolicy") for name in image["DependsOn"])
+    # To change whom it tells is to replace it, and two of one name cannot be.
+    [budget] = resources(stack_templates["langadapt-full"], "AWS::Budgets::Budget").values()
+    assert "BudgetName" not in budget["Budget"]
+
+
 def test_data_and_registered_models_stay_when_a_stack_is_deleted_and_nothing_else(stack_templates):
     for stack in STACKS:
         for name, resource in stack_templates[stack]["Resources"].items():
